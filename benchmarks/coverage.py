@@ -37,8 +37,8 @@ from cxrbench.study.files import cores, write_csv
 
 T = TypeVar("T")
 PATIENTS = 510  # of nih128's test part
-PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient
-BANDS = ((FEWEST, 14), (15, 29), (30, 99), (100, PATIENTS))  # of positive patients
+_PATIENT_SHARE = 0.6  # of the variance of a score, common to the images of a patient
+_BANDS = ((FEWEST, 14), (15, 29), (30, 99), (100, PATIENTS))  # of positive patients
 AUROCS = (0.65, 0.75, 0.9)  # the skill of all findings
 SCORED = (  # whose recorded scores are drawn, validation and test
     *("nih128-128px/tf_efficientnet_lite0", "nih128-128px-scratch/tf_efficientnet_lite0"),
@@ -101,7 +101,7 @@ def noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
     """Return standard normal noise (images, L), alike within a patient."""
     patients = rng.normal(size=(study.n_clusters, study.labels.shape[1]))[study.clusters]
     images = rng.normal(size=study.labels.shape)
-    return np.sqrt(PATIENT_SHARE) * patients + np.sqrt(1 - PATIENT_SHARE) * images
+    return np.sqrt(_PATIENT_SHARE) * patients + np.sqrt(1 - _PATIENT_SHARE) * images
 
 
 def skill_noise(rng: np.random.Generator, study: Sample) -> np.ndarray:
@@ -119,7 +119,7 @@ def scored(study: Sample, skill: float | np.ndarray, unexplained: np.ndarray) ->
     return replace(study, scores=skill * study.labels + unexplained)
 
 
-def rate_of(hits: np.ndarray) -> tuple[int, float, float]:
+def _rate_of(hits: np.ndarray) -> tuple[int, float, float]:
     """Return the number of cases, the share of ``hits`` (cases,) and its Monte-Carlo error."""
     rate = float(np.mean(hits))
     error = float(np.sqrt(rate * (1 - rate) / len(hits)))
@@ -142,12 +142,12 @@ def judged(
             f"{least} or more" if most == PATIENTS else f"{least} to {most}": counted
             & (patients >= least)
             & (patients <= most)
-            for least, most in BANDS
+            for least, most in _BANDS
         }
     for band, inside in bands.items():
         widths = (high - low)[inside & np.isfinite(low)]
         width, wide = float(widths.mean()), float((widths > simulated.WIDE).mean())
-        yield *names, band, *rate_of(holds[inside]), round(width, 4), round(wide, 4)
+        yield *names, band, *_rate_of(holds[inside]), round(width, 4), round(wide, 4)
 
 
 def simulate_intervals(
@@ -226,7 +226,7 @@ def simulate_verdicts(
     for share in shares:
         made = drawn(partial(_compared, share, seeds), studies, together=50)
         for statement, count in product((*simulated.ERRORS, simulated.MEAN_HOLDS), seeds):
-            rate = rate_of(np.array([study[statement, count] for study in made]))
+            rate = _rate_of(np.array([study[statement, count] for study in made]))
             rows.append((statement, share, count, *rate))
     return pd.DataFrame(rows, columns=simulated.VERDICTS.columns)
 

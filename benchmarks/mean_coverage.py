@@ -34,7 +34,7 @@ from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, e
 from cxrbench.analysis.simulated import FIXED, MEAN, MEANS, METRICS, ONE
 
 SEEDS = 3
-VALIDATION = 260  # patients, about nih128's
+_VALIDATION = 260  # patients, about nih128's
 
 Ends = tuple[np.ndarray, np.ndarray]
 
@@ -69,15 +69,15 @@ def _prevalence() -> np.ndarray:
 
 def _study(number: int) -> _Study:
     rng = np.random.default_rng([3, number])
-    study, prevalence = draw(rng, VALIDATION + PATIENTS), _prevalence()
+    study, prevalence = draw(rng, _VALIDATION + PATIENTS), _prevalence()
     common, cells, skills = noise(rng, study), [], []
     cuts, strict = list[np.ndarray](), list[np.ndarray]()
     for _ in range(SEEDS):
         skill = skill_of(TRUTH, SKILL_SD) + SKILL_SD * skill_noise(rng, study)
         network = scored(study, skill, np.sqrt(1 - OWN) * common + np.sqrt(OWN) * noise(rng, study))
         network = replace(network, scores=expit(logit(prevalence) + skill * network.scores - skill**2 / 2))
-        val = network.take(network.clusters < VALIDATION)
-        cell = estimate(network.take(network.clusters >= VALIDATION), val)
+        val = network.take(network.clusters < _VALIDATION)
+        cell = estimate(network.take(network.clusters >= _VALIDATION), val)
         cells.append(cell.only(*(metric for _, metric in METRICS)))
         assert cell.scope.thresholds is not None
         for chosen, place in ((cell.scope.thresholds.f1, cuts), (cell.scope.thresholds.specificity, strict)):

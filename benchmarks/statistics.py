@@ -14,7 +14,7 @@ from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.predictions import predictions_table
 
 PREVALENCE = 0.05
-LOOPED = 3  # replicates that scikit-learn is timed on, then scaled: it takes a second for each
+_LOOPED = 3  # replicates that scikit-learn is timed on, then scaled: it takes a second for each
 
 
 def bench_metrics(images: int = 25_596, patients: int = 2_800, replicates: int = 2_000) -> dict[str, float]:
@@ -22,7 +22,7 @@ def bench_metrics(images: int = 25_596, patients: int = 2_800, replicates: int =
     predictions = _predictions(images, patients)
     sample = sample_of(predictions, "test")
     whole = timeit(lambda: evaluate(predictions, replicates=replicates), number=1)
-    looped = timeit(lambda: _sklearn_loop(sample), number=LOOPED) / LOOPED * replicates
+    looped = timeit(lambda: _sklearn_loop(sample), number=_LOOPED) / _LOOPED * replicates
     return {
         "images": images,
         "patients": patients,

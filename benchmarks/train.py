@@ -46,7 +46,7 @@ from cxrbench.training.steps import Steps
 Contender = Callable[[], float]  # runs a block; returns its images per second
 Report = Callable[[str], None]
 NETWORKS = ("resnet18", "resnet50", "convnext_pico")
-PROFILED_STEPS = 3
+_PROFILED_STEPS = 3
 PRIORS = np.full(len(FINDINGS), 0.1)
 _made: Made  # the contender of this process, where it is one's own
 _IMAGES = {"train": 1200, "val": 640, "test": 640}  # the phantoms' rare findings need that many
@@ -192,7 +192,7 @@ def _ours(setting: Setting, folder: Path) -> Made:
         trained.take(batches)
 
     def facts() -> dict[str, Any]:
-        share = matrix_share(platform, lambda: trained.take(batches, PROFILED_STEPS))
+        share = matrix_share(platform, lambda: trained.take(batches, _PROFILED_STEPS))
         return {
             **measured_now(platform),
             "model_flops_per_image": counter.get_total_flops() / setting.batch,

@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from cxrbench.compile.module import fields
 
 VERSION = "2.28.7631.0+5d0b2a3f"
 FAULTS = {  # of the machine: what is printed, and the exit code
@@ -40,56 +42,26 @@ UNLISTED = ("erf", "triangular-solve", "fft")
 CALLS = ("AwsNeuronGelu", "AwsNeuronGeluBackward", "AwsNeuronSilu", "AwsNeuronSiluBackward")
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field (protobuf's wire format)."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(message):
-        number, kind = divmod(varint(), 8)
-        if kind == 0:
-            yield number, varint()
-            continue
-        size = varint() if kind == 2 else {1: 8, 5: 4}[kind]
-        yield number, message[at : at + size]
-        at += size
-
-
-def instructions(module: bytes) -> list[tuple[str, int]]:
-    """Return opcode and batch groups of the instructions of the entry computation, which is the last."""
-    *_, entry = (value for number, value in fields(module) if number == COMPUTATIONS)
-    found = []
-    for number, value in fields(entry):
-        if number == INSTRUCTIONS:
-            known = dict(fields(value))
-            found.append((known[OPCODE].decode(), known.get(BATCH_GROUPS, 1)))
-    return found
+def instructions(module: bytes, entry: bool) -> list[dict[int, list[Any]]]:
+    """Return the fields of the instructions: of the entry computation, which is the last, or of all."""
+    computations = fields(module)[COMPUTATIONS]
+    return [
+        fields(instruction)
+        for computation in (computations[-1:] if entry else computations)
+        for instruction in fields(computation)[INSTRUCTIONS]
+    ]
 
 
 def refused(module: bytes) -> str:
     """Return the message about the first instruction of any computation that is refused."""
-    for number, computation in fields(module):
-        for part, instruction in fields(computation) if number == COMPUTATIONS else ():
-            known = dict(fields(instruction)) if part == INSTRUCTIONS else {}
-            opcode, target = known.get(OPCODE, b"").decode(), known.get(TARGET, b"").decode()
-            if dict(fields(known.get(SHAPE, b""))).get(ELEMENT_TYPE) == F64:
-                return "[NCC_ESPP004] f64 dtype is not supported for code generation"
-            if opcode in UNLISTED:
-                return (
-                    f"F hilo/hlo_passes/VerifySupportedHloOps.cc:160] ERROR: Unsupported operator: {opcode}"
-                )
-            if opcode == "custom-call" and target not in CALLS:
-                return f"[NCC_EVRF015] unrecognized custom call target {target}"
+    for instruction in instructions(module, entry=False):
+        opcode, (target,) = instruction[OPCODE][0].decode(), instruction.get(TARGET, [b""])
+        if F64 in fields(instruction[SHAPE][0]).get(ELEMENT_TYPE, []):
+            return "[NCC_ESPP004] f64 dtype is not supported for code generation"
+        if opcode in UNLISTED:
+            return f"F hilo/hlo_passes/VerifySupportedHloOps.cc:160] ERROR: Unsupported operator: {opcode}"
+        if opcode == "custom-call" and target.decode() not in CALLS:
+            return f"[NCC_EVRF015] unrecognized custom call target {target.decode()}"
     return ""
 
 
@@ -108,10 +80,11 @@ def main(words: list[str]) -> int:
     named = dict(zip(options[::2], options[1::2], strict=False))
     assert command == "compile" and named["--framework"] == "XLA" and named["--target"] in ("trn1", "trn2")
     module = Path(file).read_bytes()
-    found = instructions(module)
+    entry = instructions(module, entry=True)
+    opcodes = {instruction[OPCODE][0] for instruction in entry}
     Path("log-neuron-cc.txt").write_text("DRAM usage for Internal DRAM tensors: 12.34MB\n")
-    print(f"read {len(found)} instructions of {file}", flush=True)
-    if not any(opcode == "convolution" for opcode, _ in found):  # a control
+    print(f"read {len(entry)} instructions of {file}", flush=True)
+    if b"convolution" not in opcodes:  # a control
         mode = mode if mode == "no LayerNorm" else ""
     if mode == "hang":
         subprocess.Popen(["sleep", "3600.125"], start_new_session=True)
@@ -134,13 +107,13 @@ def main(words: list[str]) -> int:
     if refusal := refused(module):
         print(refusal)
         return 70
-    if mode == "no LayerNorm" and any(opcode == "batch-norm-training" for opcode, _ in found):
+    if mode == "no LayerNorm" and b"batch-norm-training" in opcodes:
         print("2026-03-11T10:00:00Z [NCC_INLA001] Internal error - Please open a ticket")
         return 70
-    if any(opcode == "convolution" and groups > 1 for opcode, groups in found):
+    if any(instruction.get(BATCH_GROUPS, [1])[0] > 1 for instruction in entry):  # of a convolution
         print("2026-03-11T10:00:00Z [NCC_ITEN404] (conv) Internal tensorizer error - Please open a ticket")
         return 70
-    Path(named["--output"]).write_bytes(b"NEFF" + str(len(found)).encode())
+    Path(named["--output"]).write_bytes(b"NEFF" + str(len(entry)).encode())
     print("Compiler status PASS")
     return 0
 

@@ -128,8 +128,8 @@ class Cluster:
         host = socket.gethostname().partition(".")[0]
         controller, *ports = _free_ports(1 + len(NODES))
         memory = int(0.9 * psutil.virtual_memory().total / 2**20)
-        each = f"NodeHostname={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} RealMemory={memory} Gres=gpu:1"
-        nodes = "\n".join(f"NodeName={n} {each} Port={port}" for n, port in zip(NODES, ports, strict=True))
+        node = f"NodeHostname={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} RealMemory={memory} Gres=gpu:1"
+        nodes = "\n".join(f"NodeName={n} {node} Port={port}" for n, port in zip(NODES, ports, strict=True))
         slurm = f"""ClusterName=cxrbench
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}

@@ -234,24 +234,24 @@ def test_seeds_of_one_network_come_first_where_a_verdict_is_nearest() -> None:
     names = [
         f"nih128-64px/{network}/cpu/seed{seed}" for network in ("resnet18", "resnet50") for seed in (0, 1, 2)
     ]
-    known = recorded(
+    records = recorded(
         *names, "nih128-64px/resnet50/cuda/seed1", *(f"phantom-32px/resnet18/cpu/seed{n}" for n in "012")
     )
-    order = queue.in_order(STUDY, known, "cuda")
+    order = queue.in_order(STUDY, records, "cuda")
     assert [str(cell) for cell in order[:3]] == [
         *(f"nih128-64px/resnet50/cuda/seed{seed}" for seed in (0, 2)), "nih128-64px/resnet50/cuda/seed3"
     ]  # fmt: skip
     assert {cell.dataset for cell in order[-6:]} == {"phantom-32px"} and len(set(order)) == len(order)
-    known |= dict.fromkeys(order[:2], known[Cell.parse(names[0])])
-    assert str(queue.in_order(STUDY, known, "cuda")[0]) == "nih128-64px/resnet18/cuda/seed0"
+    records |= dict.fromkeys(order[:2], records[Cell.parse(names[0])])
+    assert str(queue.in_order(STUDY, records, "cuda")[0]) == "nih128-64px/resnet18/cuda/seed0"
 
 
 def test_as_many_fit_as_the_hours_allow_and_an_unknown_length_only_alone() -> None:
-    known = recorded("nih128-64px/resnet18/cpu/seed0")
-    order = queue.in_order(STUDY, known, "cuda")
-    minutes = queue.minutes_of(order[0], STUDY, known)
+    records = recorded("nih128-64px/resnet18/cpu/seed0")
+    order = queue.in_order(STUDY, records, "cuda")
+    minutes = queue.minutes_of(order[0], STUDY, records)
     assert minutes and minutes == pytest.approx(16.2, abs=0.1)
-    chosen = queue.fitting(order, 2.5 * minutes / 60, STUDY, known)
+    chosen = queue.fitting(order, 2.5 * minutes / 60, STUDY, records)
     assert [str(cell) for cell in chosen] == [f"nih128-64px/resnet18/cuda/seed{seed}" for seed in (0, 1)]
-    assert queue.fitting(order, 0.01, STUDY, known) == []
+    assert queue.fitting(order, 0.01, STUDY, records) == []
     assert len(queue.fitting(queue.in_order(STUDY, {}, "cuda"), 1, STUDY, {})) == 1

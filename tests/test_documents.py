@@ -45,10 +45,10 @@ def test_every_command_and_file_exists(page: Path) -> None:
     for line in re.findall(r"^ *cxrbench ((?:\w[\w-]* ?)+)", code, flags=re.M):
         group = COMMANDS
         for word in line.split():
-            if not (known := getattr(group, "commands", None)):
+            if not (commands := getattr(group, "commands", None)):
                 break
-            assert word in known, f"cxrbench {line}"
-            group = known[word]
+            assert word in commands, f"cxrbench {line}"
+            group = commands[word]
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
     assert set(re.findall(r"^ *make ([a-z-]+)", code, flags=re.M)) <= set(targets)
     files = r"^(?:config|data|docs|requirements|src|tests|workflow)/[\w./-]+\.\w+$"

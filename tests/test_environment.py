@@ -20,11 +20,9 @@ NEURONS = {"torch-neuronx", "neuronx-cc", "libneuronxla", "nki"}
 
 def pins(name: str) -> dict[str, str]:
     """Pins of a file of requirements for Python 3.11 on Linux."""
-    found = {}
-    for package, version, marker in PIN.findall((ROOT / "requirements" / name).read_text()):
-        if not re.search(r">= '3\.12'|win32|AMD64|WIN32", marker):
-            found[package.lower()] = version
-    return found
+    entries = PIN.findall((ROOT / "requirements" / name).read_text())
+    elsewhere = re.compile(r">= '3\.12'|win32|AMD64|WIN32")
+    return {package.lower(): version for package, version, marker in entries if not elsewhere.search(marker)}
 
 
 def test_conda_installs_the_lock_with_its_hashes() -> None:
@@ -206,13 +204,13 @@ def test_uv_installs_the_lock_and_nothing_else(tmp_path: Path) -> None:
 
 def pythons() -> list[str]:
     """Return a working Python of each version from 3.9 on that lies on PATH or below pyenv."""
-    found = {}
+    working = {}
     for minor in range(9, 15):
         pyenv = sorted((Path.home() / ".pyenv/versions").glob(f"3.{minor}.*/bin/python3"))
         for path in filter(None, [shutil.which(f"python3.{minor}"), *map(str, pyenv)]):
             if ran(path, "-c", "").returncode == 0:
-                found[minor] = path
-    return list(found.values())
+                working[minor] = path
+    return list(working.values())
 
 
 @pytest.mark.slow  # takes uv from the package index
@@ -258,8 +256,8 @@ def test_every_pin_has_a_hash(name: str) -> None:
 def test_no_registry_address_and_no_path_of_a_machine_is_committed() -> None:
     pattern = r"index[-]url|find[-]links|files[.]pythonhosted|/roo[t]/|/hom[e]/[a-z]+/"  # not itself
     own = [f":!requirements/{name}.txt" for name in ("neuron", "torchneuron")]  # on an index of their own
-    found = ran("git", "grep", "-nIE", pattern, "--", ".", *own, ":!tests/test_environment.py", cwd=ROOT)
-    assert (found.returncode, found.stdout) == (1, ""), found.stderr  # 1: searched, and nothing found
+    done = ran("git", "grep", "-nIE", pattern, "--", ".", *own, ":!tests/test_environment.py", cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr  # 1: searched, and nothing found
 
 
 @pytest.mark.parametrize(

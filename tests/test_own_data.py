@@ -57,9 +57,9 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
         [*statistics, "--study", "mine.yaml"],
     ):
         must_work(*words, cwd=tmp_path)
-    found = pd.read_csv(tables / "metrics.csv")
-    assert set(found["label"]) == {*ODD, "macro", "endpoint", "all"}
-    counted = found[found["metric"] == "auroc"].set_index("label")["n_images"].groupby("label").first()
+    scores = pd.read_csv(tables / "metrics.csv")
+    assert set(scores["label"]) == {*ODD, "macro", "endpoint", "all"}
+    counted = scores[scores["metric"] == "auroc"].set_index("label")["n_images"].groupby("label").first()
     assert counted[ODD[1]] < counted[ODD[0]] == counted["macro"]
     assert pd.read_csv(tables / "cells.csv", keep_default_na=False)["status"].tolist() == ["ok"]
     assert set(pd.read_csv(tables / "spread.csv")["label"]) == {*ODD, "macro", "endpoint", "all"}
@@ -121,8 +121,8 @@ def test_the_page_prints_the_forecast_and_the_cost_of_its_real_study(tmp_path: P
     table.to_csv(tmp_path / "labels.csv", index=False)
     for command, lines in zip(forecasts, printed, strict=True):
         said = must_work(*shlex.split(command)[1:], cwd=tmp_path).stdout
-        wanted, found = ([line.split() for line in text.splitlines()] for text in (lines, said))
-        assert wanted and all(line in found for line in wanted), said
+        wanted, shown = ([line.split() for line in text.splitlines()] for text in (lines, said))
+        assert wanted and all(line in shown for line in wanted), said
 
 
 def packed_as_documented(folder: Path, heading: str) -> Any:

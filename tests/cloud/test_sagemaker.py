@@ -25,15 +25,15 @@ from cxrbench.training.job import PRECOMPILED
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 ORDERS = {
     instance: Order(
-        cell=Cell("nih128-64px", "convnext_pico", known.platform, 0),
+        cell=Cell("nih128-64px", "convnext_pico", its.platform, 0),
         instance=instance,
         role="arn:aws:iam::123456789012:role/service-role/training",
-        image=f"{REGISTRY}/{known.image}",
+        image=f"{REGISTRY}/{its.image}",
         code="s3://bucket/code/bundle.tar.gz",
         data="s3://bucket/packed/nih128-64px",
         output="s3://bucket/jobs",
     )
-    for instance, known in INSTANCES.items()
+    for instance, its in INSTANCES.items()
 }
 
 
@@ -112,8 +112,8 @@ def test_the_sdks_estimator_sends_the_same_request(order: Order, spot: bool, mon
     from sagemaker.session import Session
 
     order = replace(order, spot=spot)
-    known = {"region_name": "us-east-1", "aws_access_key_id": "none", "aws_secret_access_key": "none"}
-    boto = boto3.Session(**known)
+    account = {"region_name": "us-east-1", "aws_access_key_id": "none", "aws_secret_access_key": "none"}
+    boto = boto3.Session(**account)
     client = boto.client("sagemaker")
     with Stubber(client):  # nothing is sent
         session = Session(boto_session=boto, sagemaker_client=client, default_bucket="bucket")
@@ -227,8 +227,8 @@ def stub(bundled: Path, tmp_path: Path) -> Path:
 
 def arguments(order: Order) -> list[str]:
     """The order's hyperparameters as SageMaker's container hands them to the entry script."""
-    known = training_job(order)["HyperParameters"].items()
-    parts = [(f"--{name}", str(json.loads(value))) for name, value in known if name[:10] != "sagemaker_"]
+    given = training_job(order)["HyperParameters"].items()
+    parts = [(f"--{name}", str(json.loads(value))) for name, value in given if name[:10] != "sagemaker_"]
     return [word for part in parts for word in part]
 
 

@@ -51,8 +51,8 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
     recorded = read_audit(folder / "recorded")
     assert sorted(recorded["architecture"]) == sorted(NAMES * 2)
     for number, part in enumerate(AUDITED_PARTS):
-        some = of_setting(recorded, Setting(32, 4), part).set_index("architecture")
-        assert facts_of(some.loc["test_convnext"]) == facts_of(json.loads(run.stdout)[2 + number])
+        graphs = of_setting(recorded, Setting(32, 4), part).set_index("architecture")
+        assert facts_of(graphs.loc["test_convnext"]) == facts_of(json.loads(run.stdout)[2 + number])
     assert verify_recorded(folder / "recorded").problems == []
     assert "audit/audit.csv" in (folder / "recorded/SHA256SUMS").read_text()
 
@@ -126,8 +126,8 @@ def test_recording_replaces_equal_keys_and_keeps_others(tmp_path: Path) -> None:
     record_audit(rows(small, "b", "c", parameters=3), tmp_path)
     table = read_audit(tmp_path)
     assert "of_a_retired_rule" not in table
-    found = table[["pixels", "architecture", "parameters"]].itertuples(index=False, name=None)
-    assert list(found) == [(224, "a", 2), (64, "a", 1), (64, "b", 3), (64, "c", 3)]
+    kept = table[["pixels", "architecture", "parameters"]].itertuples(index=False, name=None)
+    assert list(kept) == [(224, "a", 2), (64, "a", 1), (64, "b", 3), (64, "c", 3)]
     assert verify_recorded(tmp_path).problems == []
 
 

@@ -31,12 +31,12 @@ def test_a_convolutions_work_is_what_its_shapes_say(data, platform, hlo) -> None
     layer = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, dilation, groups)
     out = layer(torch.zeros(3, inputs, 17, 19))
     moved = platform.network(layer)
-    (found,) = Graph.parse(hlo([moved(platform.to_device(torch.zeros(3, inputs, 17, 19)))])).convolutions
-    assert found.role == "forward" and found.feature_groups == groups and found.channels == inputs // groups
-    assert found.kernel == (kernel, kernel) and found.stride == (stride, stride)
-    assert found.kernel_dilation == (dilation, dilation) and found.input_dilation == (1, 1)
-    assert found.product.macs == out.numel() * (inputs // groups) * kernel**2
-    assert found.depthwise == (groups > 1 and inputs == groups)
+    (conv,) = Graph.parse(hlo([moved(platform.to_device(torch.zeros(3, inputs, 17, 19)))])).convolutions
+    assert conv.role == "forward" and conv.feature_groups == groups and conv.channels == inputs // groups
+    assert conv.kernel == (kernel, kernel) and conv.stride == (stride, stride)
+    assert conv.kernel_dilation == (dilation, dilation) and conv.input_dilation == (1, 1)
+    assert conv.product.macs == out.numel() * (inputs // groups) * kernel**2
+    assert conv.depthwise == (groups > 1 and inputs == groups)
 
 
 @FAST
@@ -52,14 +52,14 @@ def test_a_dots_work_is_what_its_shapes_say(shape, tiled, platform, hlo) -> None
 
 def test_a_depthwise_layer_has_a_batch_grouped_weight_gradient(platform, hlo) -> None:
     layer = nn.Conv2d(8, 8, 7, padding=3, groups=8, bias=False)
-    found = {conv.role: conv for conv in backward_of(layer, (2, 8, 16, 16), platform, hlo).convolutions}
-    groups = {role: (conv.feature_groups, conv.batch_groups) for role, conv in found.items()}
+    by_role = {conv.role: conv for conv in backward_of(layer, (2, 8, 16, 16), platform, hlo).convolutions}
+    groups = {role: (conv.feature_groups, conv.batch_groups) for role, conv in by_role.items()}
     assert groups == {"forward": (8, 1), "input gradient": (8, 1), "weight gradient": (1, 8)}
-    assert found["forward"].kernel == found["input gradient"].kernel == (7, 7)
+    assert by_role["forward"].kernel == by_role["input gradient"].kernel == (7, 7)
     # A column per group: contraction over 49 taps, or over all pixels of the batch.
-    assert found["forward"].product == Product(8, 1, 49, 2 * 16 * 16)
-    assert found["weight gradient"].product == Product(8, 1, 2 * 16 * 16, 49)
-    assert found["forward"].product.tiles == 8 * 1 and found["weight gradient"].product.tiles == 8 * 4
+    assert by_role["forward"].product == Product(8, 1, 49, 2 * 16 * 16)
+    assert by_role["weight gradient"].product == Product(8, 1, 2 * 16 * 16, 49)
+    assert by_role["forward"].product.tiles == 8 * 1 and by_role["weight gradient"].product.tiles == 8 * 4
 
 
 def test_zeros_that_a_stride_inserts_are_no_work(platform, hlo) -> None:

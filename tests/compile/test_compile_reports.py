@@ -64,7 +64,7 @@ def test_a_report_is_held_against_its_part_at_the_nearest_setting(tmp_path: Path
     audit = pd.DataFrame([row("net", of, Facts(part), VERSIONS) for of in settings for part in AUDITED_PARTS])
     rows = (audit["batch"] == 64) & (audit["part"] == "step")
     audit.loc[rows, "large_kernel_input_gradients"] = 1
-    some = reported(
+    reports = reported(
         tmp_path,
         "net,neuron,forward,works,trn2,,,,,,x.com,read,w",  # forward alone
         "net,neuron,training,fails,trn1,224,50,,,,y.com,read,w",  # 50 is nearer to 64 than to 1
@@ -73,7 +73,7 @@ def test_a_report_is_held_against_its_part_at_the_nearest_setting(tmp_path: Path
         "net,cuda,training,works,,,,,,,x.com,read,w",
         "another,neuron,training,works,,,,,,,x.com,read,w",
     )
-    assert score(some, audit) == Score(2, 0, 0, 2)
+    assert score(reports, audit) == Score(2, 0, 0, 2)
 
 
 def test_the_command_prints_each_rule_and_the_score_and_captures_nothing() -> None:

@@ -88,9 +88,9 @@ def test_memory_counts_weights_gradients_moments_and_activations() -> None:
     assert facts.step_gib(8) == 1 + 1
     assert facts.largest_batch(16) == 15 * 8
     assert facts.largest_batch(0.5) == 0
-    found = " ".join(verdict["found"] for verdict in verdicts(facts, SETTING))
-    assert f"1.1 of {rules.CORE_GIB:.0f} GiB at batch 1; largest batch 120" in found
-    assert f"% of {rules.INSTRUCTION_CAP:,}" in found
+    findings = " ".join(verdict["found"] for verdict in verdicts(facts, SETTING))
+    assert f"1.1 of {rules.CORE_GIB:.0f} GiB at batch 1; largest batch 120" in findings
+    assert f"% of {rules.INSTRUCTION_CAP:,}" in findings
 
 
 def test_of_a_network_that_was_not_captured_only_fallbacks_are_known() -> None:
@@ -107,18 +107,18 @@ def table() -> pd.DataFrame:
 
 def test_all_listed_networks_are_recorded_at_both_sizes(table: pd.DataFrame) -> None:
     for pixels in (224, 64):
-        some = of_setting(table, Setting(pixels, 32)).set_index("architecture")
-        assert set(NETWORKS) <= set(some.index)
-        assert (some.loc[list(NETWORKS), "problem"] == "").all()
-        assert some[["torch", "torch_xla", "timm"]].drop_duplicates().shape[0] == 1
+        graphs = of_setting(table, Setting(pixels, 32)).set_index("architecture")
+        assert set(NETWORKS) <= set(graphs.index)
+        assert (graphs.loc[list(NETWORKS), "problem"] == "").all()
+        assert graphs[["torch", "torch_xla", "timm"]].drop_duplicates().shape[0] == 1
 
 
 def test_recorded_flags_follow_from_recorded_counts(table: pd.DataFrame) -> None:
     """A change of the rules asks for recording again."""
     for row in table.to_dict("records"):
         setting = Setting(row["pixels"], row["batch"], row["precision"])
-        found = row["predicts_failure"], row["other_rules"]
-        assert found == flagged(facts_of(row), setting), row["architecture"]
+        recorded = row["predicts_failure"], row["other_rules"]
+        assert recorded == flagged(facts_of(row), setting), row["architecture"]
 
 
 def test_counts_do_not_depend_on_the_size_and_work_grows_with_it(table: pd.DataFrame) -> None:

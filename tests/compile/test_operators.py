@@ -32,7 +32,6 @@ def test_no_dumped_graph_has_what_a_device_is_never_sent(dumped: Path) -> None:
         contents = read_module(file.read_bytes())
         assert not contents.wide_types & REFUSED_TYPES and "erf" not in contents.opcodes, file
         assert unlisted(contents, LISTED, frozenset()) == [], file
-        assert len(neuronx_cc.instructions(file.read_bytes())) == contents.instructions  # a reader of its own
     (gelu,) = dumped.glob("control_gelu*-step.hlo.pb")
     assert read_module(gelu.read_bytes()).targets == {"AwsNeuronGelu", "AwsNeuronGeluBackward"} < TARGETS
 
@@ -50,11 +49,9 @@ def test_a_fault_of_the_trace_is_no_outcome(compile_here, platform, tmp_path: Pa
     done = compile_here("--from", tmp_path / "collected", "--record", "--json", sizes=())
     assert done.returncode == 0, done.stderr
     assert [row["network"] for row in json.loads(done.stdout)] == ["rank0/fine.hlo_module.pb"]
-    for name, what in (("gelu", "erf"), ("wide", "f64")):
-        fault = (
-            f"rank0/{name}.hlo_module.pb: a fault of the trace and no outcome: the graph has {what}, which"
-        )
-        assert fault in done.stderr
+    for name, operator in (("gelu", "erf"), ("wide", "f64")):
+        fault = f"a fault of the trace and no outcome: the graph has {operator}, which"
+        assert f"rank0/{name}.hlo_module.pb: {fault}" in done.stderr
     assert "other.pb: not an HloModuleProto; left out" in done.stderr
     recorded = [record.graph for record in read_compiled(tmp_path / "data/recorded")]
     foreign = [graph for graph in recorded if isinstance(graph, ForeignGraph)]

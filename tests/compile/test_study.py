@@ -255,9 +255,9 @@ def test_a_planned_graph_finds_its_record_whatever_the_order(endings, shuffled):
         status, _ = endings.get(graph, (NOT_RUN, None))
         assert row.status == status
         assert row.code == (f"code of {graph}" if status not in ("ok", NOT_RUN) else "")
-    known = states(table)
-    assert list(zip(*(known[name] for name in KEY[:-1]), strict=True)) == SMALL.steps()
-    assert set(known["state"]) <= {*STATES}
+    steps = states(table)
+    assert list(zip(*(steps[name] for name in KEY[:-1]), strict=True)) == SMALL.steps()
+    assert set(steps["state"]) <= {*STATES}
 
 
 def test_each_release_is_a_column_with_the_casting_of_its_time():

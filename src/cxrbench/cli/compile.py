@@ -58,7 +58,6 @@ Foreign = Annotated[
 Outcomes = Annotated[
     bool, typer.Option("--outcomes", help="Print what is recorded, a column per release; compile nothing.")
 ]
-GraphsOption = Annotated[Path, typer.Option(help="Folder of dumped graphs.")]
 OutOption = Annotated[Path, typer.Option(help="Folder of outcomes.")]
 RecordOption = Annotated[bool, typer.Option("--record", help="Keep each outcome as recorded evidence.")]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace recorded outcomes.")]
@@ -81,7 +80,6 @@ def compile(
     auto_cast: AutoCastOption = None,
     foreign: Foreign = None,
     outcomes: Outcomes = False,
-    graphs: GraphsOption = RESULTS / "compile/graphs",
     out: OutOption = RESULTS / "compile",
     record: RecordOption = False,
     replace: ReplaceOption = False,
@@ -122,7 +120,7 @@ def compile(
         compiler=compiler,
         target=target or (plan.target if plan else "trn1"),
         limits=Limits(hours or (plan.hours if plan else 2.0), memory_gib),
-        graphs=graphs,
+        graphs=RESULTS / "compile/graphs",
         out=out,
         options=request.options_of(plan, compiler.version, recipe, changed, say),
         recorded=recorded if record else None,

@@ -36,8 +36,6 @@ MirrorOption = Annotated[
     typer.Option("--mirror", help="Address or folder with the same files. It is tried first."),
 ]
 OnlyOption = Annotated[str, typer.Option(help="Shell pattern of file names.")]
-JobsOption = Annotated[int, typer.Option(min=1, help="Files at a time.")]
-RetriesOption = Annotated[int, typer.Option(min=0, help="Failed tries in a row before a download fails.")]
 TimeoutOption = Annotated[
     float, typer.Option(min=0.1, help="Seconds without data after which a connection counts as broken.")
 ]
@@ -53,8 +51,6 @@ def data_download(
     folder: FolderOption = None,
     mirror: MirrorOption = None,
     only: OnlyOption = "*",
-    jobs: JobsOption = 4,
-    retries: RetriesOption = 8,
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = 1.0,
     registry: RegistryOption = REGISTRY,
@@ -64,7 +60,7 @@ def data_download(
     from cxrbench.datasets.registry import read_files
 
     files, place = read_files(registry, name, only), folder or RAW / name
-    before = download(files, place, Options(jobs, tuple(mirror or ()), retries, timeout, wait))
+    before = download(files, place, Options(mirrors=tuple(mirror or ()), timeout=timeout, first_wait=wait))
     there = sum(state.state == "present" for state in before)
     say(f"{name}: {len(files)} files in {place}, {there} of them were there before")
 
@@ -76,8 +72,6 @@ def data_verify(
     mend: Annotated[bool, typer.Option("--repair", help="Download damaged and missing files again.")] = False,
     mirror: MirrorOption = None,
     only: OnlyOption = "*",
-    jobs: JobsOption = 4,
-    retries: RetriesOption = 8,
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = 1.0,
     registry: RegistryOption = REGISTRY,
@@ -88,11 +82,11 @@ def data_verify(
     from cxrbench.datasets.registry import inspect, read_files
 
     files, place = read_files(registry, name, only), folder or RAW / name
-    states = inspect(files, place, jobs)
+    options = Options(mirrors=tuple(mirror or ()), timeout=timeout, first_wait=wait)
+    states = inspect(files, place, options.jobs)
     if mend and (broken := [state.file for state in states if state.state != "present"]):
-        options = Options(jobs, tuple(mirror or ()), retries, timeout, wait)
         download(broken, place, options, mend=True)
-        states = inspect(files, place, jobs)
+        states = inspect(files, place, options.jobs)
     _print_rows([(s.file.name, s.state, s.why) for s in states], ("file", "state", "why"), as_json)
     if any(state.state != "present" for state in states):
         say(f"to repair, run: cxrbench data verify {name} --folder {place} --repair")

@@ -28,7 +28,7 @@ KEY = ["pixels", "batch", "precision", "part", "architecture"]
 PACKAGES = ("torch", "torch_xla", "timm")
 _TEXTS = dict.fromkeys(("kernels", *PACKAGES), str)  # "3" and "2.9" are not numbers here
 Wanted = tuple[str, Setting]
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 def survey(
@@ -88,8 +88,8 @@ def _cached(path: Path) -> dict[str, Facts] | None:
 
 
 def traced(
-    trace: Callable[..., Result], wanted: Sequence[Wanted], workers: int
-) -> Iterator[tuple[Wanted, Result | None]]:
+    trace: Callable[..., _Result], wanted: Sequence[Wanted], workers: int
+) -> Iterator[tuple[Wanted, _Result | None]]:
     """Trace each of ``wanted`` in a pool of processes, as on Neuron; yield it with its result, in order.
 
     None: the process that traced it was killed, and so was one that traced it alone.

@@ -40,10 +40,10 @@ from cxrbench.study.names import UserError
 MANIFEST = "manifest.json"
 _KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
 Say = Callable[[str], None]
-AnyGraph = TracedGraph | ForeignGraph
-Known = tuple[tuple[str, ...], frozenset[str]]  # what the compiler lists; what its controls have
+_AnyGraph = TracedGraph | ForeignGraph
+_Accepted = tuple[tuple[str, ...], frozenset[str]]  # what the compiler lists; what its controls have
 _CONTROL_HOURS = 2.0  # at least: a limit for other graphs must not end a control
-TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
+_TOGETHER = 10  # training steps that are traced before their graphs are compiled: less than half a minute
 DIFFERENCES = tomllib.loads(Path(__file__).with_name("differences.toml").read_text(encoding="utf-8"))
 
 
@@ -54,12 +54,6 @@ class Manifest(RecordPart):
     differences: tuple[dict[str, str], ...] = tuple(DIFFERENCES["difference"])
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a folder of graphs; an empty one where there is none."""
-    path = folder / MANIFEST
-    return read_model(path, Manifest) if path.exists() else Manifest()
-
-
 def dump_steps(steps: Iterable[Wanted], folder: Path, say: Callable[[str], None]) -> dict[str, TracedGraph]:
     """Write the graphs of each training step into ``folder``; return them by file name, in order.
 
@@ -67,7 +61,8 @@ def dump_steps(steps: Iterable[Wanted], folder: Path, say: Callable[[str], None]
     traced is a message.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted, listed, libraries = list(dict.fromkeys(steps)), read_manifest(folder).graphs, versions()
+    manifest = read_model(path, Manifest) if (path := folder / MANIFEST).exists() else Manifest()
+    wanted, listed, libraries = list(dict.fromkeys(steps)), manifest.graphs, versions()
     kept = {
         file: graph
         for step in wanted
@@ -129,8 +124,8 @@ class Campaign:
         messages, and the rest goes on. UserError where a control fails: then nothing is an outcome.
         """
         accepted = self._proven(say)
-        for start in range(0, len(steps), TOGETHER):
-            for file, graph in dump_steps(steps[start : start + TOGETHER], self.graphs, say).items():
+        for start in range(0, len(steps), _TOGETHER):
+            for file, graph in dump_steps(steps[start : start + _TOGETHER], self.graphs, say).items():
                 if graph.part in parts:
                     yield from self._judged(self.graphs / file, graph, accepted, say)
 
@@ -150,7 +145,7 @@ class Campaign:
             graph = ForeignGraph(file=name, sha256=sha256_file(path), instructions=size)
             yield from self._judged(path, graph, accepted, say)
 
-    def _proven(self, say: Say) -> Known:
+    def _proven(self, say: Say) -> _Accepted:
         """Compile the controls; return the operators that the compiler lists, and what the controls have.
 
         One that failed is compiled again: its installation may have been mended since.
@@ -182,7 +177,7 @@ class Campaign:
                 write_text(kept, answer)
         return tuple(names_in(answer)), proven
 
-    def _judged(self, path: Path, graph: AnyGraph, accepted: Known, say: Say) -> Iterator[CompileRecord]:
+    def _judged(self, path: Path, graph: _AnyGraph, accepted: _Accepted, say: Say) -> Iterator[CompileRecord]:
         """Yield the outcome of a graph if it is one; else say why not."""
         try:
             record, place = self._outcome(path, graph, say)
@@ -206,7 +201,7 @@ class Campaign:
                 say(f"recorded {path}")
 
     def _outcome(
-        self, path: Path, graph: AnyGraph, say: Say, again: bool = False
+        self, path: Path, graph: _AnyGraph, say: Say, again: bool = False
     ) -> tuple[CompileRecord, Path]:
         """Return what the compiler did with a graph, and where that is kept; ``again``: not a failure."""
         name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
@@ -230,7 +225,7 @@ class Campaign:
             return self.limits.hours > record.limit_hours
         return record.stopped == "memory" and (self.limits.gib or inf) > (record.limit_gib or inf)
 
-    def _compiled(self, file: Path, graph: AnyGraph, place: Path) -> CompileRecord:
+    def _compiled(self, file: Path, graph: _AnyGraph, place: Path) -> CompileRecord:
         """Compile the graph in ``file`` and keep its outcome, with its log, at ``place``.
 
         Raises NotEvidence where the machine and not the graph decided how it ended.

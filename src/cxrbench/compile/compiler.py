@@ -35,7 +35,7 @@ from cxrbench.training.job import (
 COMMAND = "neuronx-cc"
 IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
 LOG, NEFF = "compile.log", "graph.neff"
-OWN_LOG = "log-neuron-cc.txt"  # which it writes into its working folder (neuronx-cc CLI reference)
+_OWN_LOG = "log-neuron-cc.txt"  # which it writes into its working folder (neuronx-cc CLI reference)
 _LOG_END = 200_000  # bytes kept of each end of it
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
 _ANSWER, _PAUSE = 120.0, 0.1  # seconds for short commands, between samples
@@ -197,12 +197,12 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
 
 def _whole_log(work: Path) -> bytes:
     """Return what the compiler printed, and the log that it wrote beside it; of a large one both ends."""
-    printed, own = (work / LOG).read_bytes(), work / OWN_LOG
+    printed, own = (work / LOG).read_bytes(), work / _OWN_LOG
     if own.is_file():
         written = own.read_bytes()
         if len(written) > 2 * _LOG_END:
             written = written[:_LOG_END] + b"\n[...]\n" + written[-_LOG_END:]
-        printed = written + f"\n== {OWN_LOG} above, what was printed below ==\n".encode() + printed
+        printed = written + f"\n== {_OWN_LOG} above, what was printed below ==\n".encode() + printed
     return printed
 
 

@@ -29,12 +29,10 @@ class Contents:
 def read_module(content: bytes) -> Contents:
     """Return what a serialised HloModuleProto contains; ValueError where the bytes are none."""
     try:
-        module = _fields(content)
+        module = fields(content)
         computations = {
-            computation.get(_ID, [0])[-1]: [
-                _fields(instruction) for instruction in computation[_INSTRUCTIONS]
-            ]
-            for computation in map(_fields, module[_COMPUTATIONS])
+            computation.get(_ID, [0])[-1]: [fields(instruction) for instruction in computation[_INSTRUCTIONS]]
+            for computation in map(fields, module[_COMPUTATIONS])
         }
         instructions = [one for computation in computations.values() for one in computation]
         targets = (target for one in instructions for target in one.get(_TARGET, []) if target)
@@ -51,13 +49,13 @@ def read_module(content: bytes) -> Contents:
 
 def _types(shape: bytes) -> Iterator[str]:
     """Yield the wide types of a shape, and of the parts of a tuple."""
-    fields = _fields(shape)
-    yield from (_WIDE[kind] for kind in fields.get(_TYPE, []) if kind in _WIDE)
-    for part in fields.get(_PARTS, []):
+    values = fields(shape)
+    yield from (_WIDE[kind] for kind in values.get(_TYPE, []) if kind in _WIDE)
+    for part in values.get(_PARTS, []):
         yield from _types(part)
 
 
-def _fields(message: bytes) -> dict[int, list[Any]]:
+def fields(message: bytes) -> dict[int, list[Any]]:
     """Return the values of the fields of a message, by number: integers or bytes."""
     at, values = 0, defaultdict[int, list[Any]](list)
     while at < len(message):

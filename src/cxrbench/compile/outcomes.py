@@ -14,11 +14,6 @@ NOT_RUN, COMPILES, STOPPED = "not run", "compiles", "stopped by a limit"
 STATES = (COMPILES, *(f"{part} fails" for part in reversed(PARTS)), STOPPED, NOT_RUN)  # of a training step
 
 
-def is_version(reported: str, version: str) -> bool:
-    """Return whether a compiler that reports ``2.26.6360.0+5d0b2a3f`` is of ``version`` 2.26.6360.0."""
-    return reported.partition("+")[0] == version
-
-
 def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
     """Return a row per record for tables: the graph, the compiler and the outcome."""
     return [
@@ -60,7 +55,7 @@ def outcomes(
         record
         for record in records
         if planned and isinstance(record.graph, TracedGraph) and record.target == planned.target
-        if record.options == options and is_version(record.compiler, version)
+        if record.options == options and record.compiler.partition("+")[0] == version  # 2.26.6360.0+5d0b2a3f
     ]
     recorded = pd.DataFrame(rows(sorted(chosen, key=lambda record: record.started)), columns=_COLUMNS)
     newest = recorded.drop_duplicates(KEY, keep="last").astype(plan.dtypes)

@@ -6,7 +6,7 @@ with reports, it does not prove a rule.
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import pandas as pd
 from pydantic import Field
@@ -16,9 +16,7 @@ from cxrbench.study import readers
 from cxrbench.study.readers import OR_NONE, Text, one_of, read_rows
 
 REPORTED = Path("data/reported.csv")
-UNSTATED = Setting(pixels=224, batch=32, precision="fp32")  # what is looked at where a report names nothing
-ReportedPart = Literal["training", "forward"]
-ReportedOutcome = Literal["works", "fails"]
+_UNSTATED = Setting(pixels=224, batch=32, precision="fp32")  # what is looked at where a report names nothing
 FORWARD = "forward reported to run"  # inference: it says nothing about the training step
 _Count = Annotated[Annotated[int, Field(gt=0)] | None, OR_NONE]
 _Word = Annotated[str | None, OR_NONE]
@@ -31,8 +29,8 @@ class Reported(readers.Row):
     KEY: ClassVar = ("architecture", "platform", "part", "batch", "source")
     architecture: Text
     platform: Text
-    part: Annotated[str, one_of(get_args(ReportedPart))]
-    outcome: Annotated[str, one_of(get_args(ReportedOutcome))]
+    part: Annotated[str, one_of(("training", "forward"))]
+    outcome: Annotated[str, one_of(("works", "fails"))]
     target: _Word  # instance or chip
     pixels: _Count
     batch: _Count  # per process
@@ -89,6 +87,6 @@ def score(reported: pd.DataFrame, audit: pd.DataFrame) -> Score:
 
 def _distance(graph: dict[Any, Any], report: dict[Any, Any]) -> tuple[float, ...]:
     """Return how far the setting of a captured graph is from a reported one, pixels first."""
-    wanted = vars(UNSTATED) | {name: report[name] for name in vars(UNSTATED) if pd.notna(report[name])}
+    wanted = vars(_UNSTATED) | {name: report[name] for name in vars(_UNSTATED) if pd.notna(report[name])}
     ratios = (abs(math.log(graph[name] / wanted[name])) for name in ("pixels", "batch"))
     return *ratios, graph["precision"] != wanted["precision"]

@@ -15,7 +15,7 @@ from cxrbench.study.names import UserError
 
 CORE_GIB = 16.0  # HBM of one NeuronCore-v2: 32 GiB a chip, two cores
 INSTRUCTION_CAP = 5_000_000
-ADAMW_BYTES = 16  # per parameter in fp32: weight, gradient and two moments
+_ADAMW_BYTES = 16  # per parameter in fp32: weight, gradient and two moments
 AUDITED_PARTS = ("forward", "step")  # ``backward``, a step without its update, has the step's facts
 
 
@@ -87,13 +87,13 @@ class Facts:
 
     def step_gib(self, batch: int) -> float:
         """Return the GiB of weights, gradients, moments and saved activations at a batch."""
-        return (ADAMW_BYTES * self.parameters / 2**20 + batch * self.activation_mib_per_image) / 1024
+        return (_ADAMW_BYTES * self.parameters / 2**20 + batch * self.activation_mib_per_image) / 1024
 
     def largest_batch(self, gib: float) -> int:
         """Return the largest batch whose :meth:`step_gib` fits; zero when the weights alone do not."""
         if not self.activation_mib_per_image:
             return 0
-        left = gib * 1024 - ADAMW_BYTES * self.parameters / 2**20
+        left = gib * 1024 - _ADAMW_BYTES * self.parameters / 2**20
         return max(0, int(left // self.activation_mib_per_image))
 
 
@@ -125,7 +125,7 @@ class Rule(NamedTuple):
     of: Literal["network", "setting"] = "network"
 
 
-DESCRIBED = ("says", "predicts", "ground", "source", "seen_with", "date")  # what a rule is for a reader
+_DESCRIBED = ("says", "predicts", "ground", "source", "seen_with", "date")  # what a rule is for a reader
 
 
 class Known(NamedTuple):
@@ -169,7 +169,7 @@ def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
             "of": rule.of,
             "flagged": any(values[name] for name in rule.flags),
             "found": rule.found.format_map(values),
-            **{name: getattr(rule, name) for name in DESCRIBED},
+            **{name: getattr(rule, name) for name in _DESCRIBED},
         }
         for rule in RULES
         if not facts.problem or (facts.fallbacks and rule.flags == ["fallbacks"])
