@@ -5,10 +5,10 @@ the loss; backwards the gradients of what it returned and of what it got, then t
 the weights after the update. The first that differs from the CPU's names the operator that computed it.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,30 +38,11 @@ class Part:
     least: float = 0.0  # the norm that a difference is compared with is at least this
 
 
-@dataclass
-class Call:
-    """A call of an innermost module: what it got and returned, copied, and their gradients."""
-
-    module: nn.Module
-    got: torch.Tensor | None = None
-    returned: torch.Tensor | None = None
-    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    def follow(self, name: str, tensor: torch.Tensor) -> None:
-        """Copy a tensor now, and its gradient when it comes."""
-        setattr(self, name, tensor.detach().clone())
-        if tensor.requires_grad:
-            tensor.register_hook(partial(self._keep, name))
-
-    def _keep(self, name: str, gradient: torch.Tensor) -> None:
-        self.gradients[name] = gradient.detach().clone()
-
-
-class Followed:
-    """The calls of a network's innermost modules in a step, in order."""
+class _Followed:
+    """What a network's innermost modules get and return in a step, copied, and the gradients of both."""
 
     def __init__(self, network: nn.Module) -> None:
-        self.calls = list[Call]()
+        self.forward, self.backward, self._order = list[Part](), list[Part](), list[str]()
         modules = dict(network.named_modules())
         self._names = {of: f"{name or 'network'} ({type(of).__name__})" for name, of in modules.items()}
         for module in modules.values():
@@ -70,39 +51,45 @@ class Followed:
                 module.register_forward_hook(self._leave)
 
     def _enter(self, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        self.calls.append(call := Call(module))
+        self._order.append(name := self._names[module])
         if not (given and torch.is_tensor(given[0])):
             return None
         own = given[0].clone()  # whose gradient is of this call alone
-        call.follow("got", own)
+        self._follow(own, self._before(len(self._order) - 1), lambda: name)
         return own, *given[1:]
 
     def _leave(self, module: nn.Module, given: tuple[Any, ...], returned: Any) -> None:
         if torch.is_tensor(returned):
-            self.calls[-1].follow("returned", returned)
+            self._follow(returned, self._names[module], partial(self._before, len(self._order)))
+
+    def _before(self, call: int) -> str:
+        """Return what comes before a call of a module in the step's order, or before the loss."""
+        if call == 0:
+            return AUGMENTATION
+        return (
+            LOSS
+            if call == len(self._order)
+            else f"what is between {' and '.join(self._order[call - 1 : call + 1])}"
+        )
+
+    def _follow(self, tensor: torch.Tensor, operator: str, of_gradient: Callable[[], str]) -> None:
+        """Copy a tensor now, and its gradient when it comes; ``of_gradient`` names what computed that."""
+
+        def keep(gradient: torch.Tensor) -> None:
+            self.backward.append(Part(of_gradient(), "backward", gradient.detach().clone()))
+
+        self.forward.append(Part(operator, "forward", tensor.detach().clone()))
+        if tensor.requires_grad:
+            tensor.register_hook(keep)
 
     def parts(self, loss: float, update: str) -> Iterator[Part]:
         """Yield the parts of the step that was followed."""
-        own = [self._names[call.module] for call in self.calls]
-        between = [AUGMENTATION, *(f"what is between {a} and {b}" for a, b in pairwise(own)), LOSS]
-        for number, call in enumerate(self.calls):
-            if call.got is not None:
-                yield Part(between[number], "forward", call.got)
-            if call.returned is not None:
-                yield Part(own[number], "forward", call.returned)
-        yield Part(LOSS, "forward", torch.tensor(loss))
-        for number, call in reversed([*enumerate(self.calls)]):
-            if (gradient := call.gradients.get("returned")) is not None:
-                yield Part(between[number + 1], "backward", gradient)
-            if (gradient := call.gradients.get("got")) is not None:
-                yield Part(own[number], "backward", gradient)
+        yield from (*self.forward, Part(LOSS, "forward", torch.tensor(loss)), *self.backward)
         weights = [(name, weight) for of, name in self._names.items() for weight in of.parameters(False)]
         gradients = [(name, weight.grad) for name, weight in weights if weight.grad is not None]
         least = _SHARE * max(float(gradient.norm()) for _, gradient in gradients)
-        for name, gradient in gradients:
-            yield Part(name, "backward", gradient, least)
-        for _, weight in weights:
-            yield Part(update, "update", weight)
+        yield from (Part(name, "backward", gradient, least) for name, gradient in gradients)
+        yield from (Part(update, "update", weight) for _, weight in weights)
 
 
 def _step(
@@ -114,7 +101,7 @@ def _step(
     batches = trained.all_batches()
     for _ in islice(batches, number - 1):
         pass
-    followed = Followed(trained.network)
+    followed = _Followed(trained.network)
     trained.take(batches)
     return list(followed.parts(trained.loss(), update_of(trained.optimizer)))
 
