@@ -112,7 +112,7 @@ AT_LENGTH = {  # documented commands that train, measure, download or change fil
     *("bench gains", "bench metrics", "bench record", "bench steps", "bench train", "cell compare"),
     *("contribute", "cost refresh", "data download", "data get", "data pack"),
     *("expected", "precompile", "predict", "record", "report artifact", "report readme"),
-    *("sagemaker bundle", "sagemaker job", "schema", "train"),
+    *("sagemaker bundle", "sagemaker job", "train"),
 }
 
 
