@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cxrbench.cli.compile import Pixels, Precision
 from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, in_columns, say, wrapped
 from cxrbench.study.files import write_csv
 
@@ -47,13 +48,11 @@ def audit(
     architectures: Annotated[
         list[str] | None, typer.Argument(help="timm names. Default: the list in compile/networks.py.")
     ] = None,
-    pixels: Annotated[
-        list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
-    ] = None,
+    pixels: Pixels = None,
     batch: Annotated[
         list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 32.")
     ] = None,
-    precision: Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")] = None,
+    precision: Precision = None,
     rules: Annotated[
         bool,
         typer.Option("--rules", help="Print the rules with their sources and score."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
@@ -320,8 +321,10 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
     recorded = recorded_spreads(table, [metric])  # all of them: their variance of skill is pooled
     chosen = [(names, spread) for names, spread, _ in recorded if tuple(names.values())[:3] in within]
     if not chosen:
+        near = get_close_matches(group, groups := list(names.unique()), cutoff=0)
+        hint = f"; nearest of {len(groups)}: {', '.join(near)}" if near else ""
         raise UserError(
-            f"{group or metric}: no spread over seeds is known{suggestion(group, list(names.unique()))}; "
+            f"{group or metric}: no spread over seeds is known{hint}; "
             "build with three seeds or more, or give --patient-se, --seed-sd and --measured-on"
         )
     return chosen
