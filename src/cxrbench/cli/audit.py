@@ -46,7 +46,7 @@ SHOWN = {
 
 def audit(
     architectures: Annotated[
-        list[str] | None, typer.Argument(help="timm names. Default: the list in compile/networks.py.")
+        list[str] | None, typer.Argument(help="timm names. Default: the list in compile/networks.toml.")
     ] = None,
     pixels: Pixels = None,
     batch: Annotated[

@@ -7,48 +7,16 @@ any other graph is a fault of the trace: a device may never send it.
 """
 
 import re
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 
 from cxrbench.compile.module import Contents
 
-# Neuron SDK docs, compiler/error-codes/EVRF015.
-_NAMED = """
-AwsNeuronErf AwsNeuronGelu AwsNeuronGeluApprxTanh AwsNeuronGeluBackward AwsNeuronSilu
-AwsNeuronSiluBackward AwsNeuronRmsNorm AwsNeuronSoftmax AwsNeuronSoftmaxBackward
-AwsNeuronCollectiveMatmul AwsNeuronIntMatmult AwsNeuronArgMax AwsNeuronArgMin
-AwsNeuronTopK AwsNeuronDropoutMaskV1 AwsNeuronCustomNativeKernel AwsNeuronCustomOp
-AwsNeuronDevicePrint ResizeNearest ResizeBilinear ResizeNearestGrad
-AwsNeuronLNCShardingConstraint AwsNeuronTransferWithStaticRing
-AwsNeuronModuleMarkerStart-Forward AwsNeuronModuleMarkerStart-Backward
-AwsNeuronModuleMarkerEnd-Forward AwsNeuronModuleMarkerEnd-Backward
-NeuronBoundaryMarker-Start NeuronBoundaryMarker-End
-"""
-TARGETS = frozenset(_NAMED.split())
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TARGETS = frozenset(_TABLE["targets"])
 REFUSED_TYPES = frozenset({"f64", "c128"})  # NCC_ESPP004 as reported, NCC_EVRF004
 _STRUCTURE = frozenset({"parameter", "constant", "tuple", "get-tuple-element"})  # no operators
-_BUILDER = {  # names of XlaBuilder for opcodes that have another one
-    "and": ("logicaland",),
-    "batch-norm-training": ("batchnorm",),
-    "broadcast": ("broadcastindim",),
-    "compare": ("eq", "ne", "ge", "gt", "le", "lt"),
-    "convert": ("convertelementtype",),
-    "convolution": ("conv", "convgeneral", "convgeneraldilated", "convwithgeneraldimensions"),
-    "divide": ("div",),
-    "dot": ("dotgeneral",),
-    "exponential": ("exp",),
-    "exponential-minus-one": ("expm1",),
-    "log-plus-one": ("log1p",),
-    "maximum": ("max",),
-    "minimum": ("min",),
-    "multiply": ("mul",),
-    "negate": ("neg",),
-    "not": ("logicalnot",),
-    "or": ("logicalor",),
-    "power": ("pow",),
-    "remainder": ("rem",),
-    "reverse": ("rev",),
-    "subtract": ("sub",),
-}
 
 
 def unlisted(contents: Contents, listed: Iterable[str], proven: frozenset[str]) -> list[str]:
@@ -59,7 +27,9 @@ def unlisted(contents: Contents, listed: Iterable[str], proven: frozenset[str]) 
     """
     plain_names = {_plain(name) for name in listed}
     opcodes = contents.opcodes - _STRUCTURE - proven
-    missing = {code for code in opcodes if plain_names.isdisjoint((_plain(code), *_BUILDER.get(code, ())))}
+    missing = {
+        code for code in opcodes if plain_names.isdisjoint((_plain(code), *_TABLE["builder"].get(code, ())))
+    }
     return sorted(missing | (contents.targets - TARGETS - proven) | (contents.wide_types & REFUSED_TYPES))
 
 
