@@ -210,9 +210,10 @@ def stub(bundled: Path, tmp_path: Path) -> Path:
     """The entry script and the study beside a package that only notes its arguments."""
     for name in ("train.py", "study.json"):
         shutil.copy(bundled / name, tmp_path / name)
-    (tmp_path / "cxrbench").mkdir()
+    (tmp_path / "cxrbench/study").mkdir(parents=True)
     (tmp_path / "cxrbench/__init__.py").write_text("")
-    (tmp_path / "cxrbench/platforms.py").write_text("def recover(name): print('locks cleared:', name)\n")
+    recover = "def recover(name): print('locks cleared:', name)\n"
+    (tmp_path / "cxrbench/study/platforms.py").write_text(recover)
     (tmp_path / "cxrbench/__main__.py").write_text(
         "import json, os, pathlib, sys, time\n"
         "command, cell, *words = sys.argv[1:]\n"
