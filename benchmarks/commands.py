@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,6 +51,12 @@ def _keep(out: Path, kind: str, measured: Iterable[Rows]) -> Iterator[Rows]:
         kept = merged(kept, rows, kind)
         write_json(out, kept)
         yield rows
+
+
+def _print_numbers(row: dict[str, Any]) -> None:
+    for name, value in row.items():
+        if type(value) in (int, float):
+            print(f"{name}: {value:.4g}")
 
 
 @app.command("train")
@@ -107,8 +113,7 @@ def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
     from benchmarks.statistics import bench_metrics
 
     write_json(out, [row := bench_metrics()])
-    for name, value in row.items():
-        print(f"{name}: {value:.4g}")
+    _print_numbers(row)
 
 
 @app.command("steps")
@@ -174,6 +179,26 @@ def bench_again(
     with updated_sums(recorded):
         write_csv(recorded / REPRODUCTIONS, table)
     say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
+
+
+@app.command("pack")
+def bench_packing(
+    formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,
+    images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
+    drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
+    pixels: Pixels = 64,
+    workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
+    blocks: Blocks = 7,
+    out: Out = BENCH / "pack.json",
+) -> None:
+    """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
+    from benchmarks.packing import KINDS, bench_pack
+
+    if unknown := [name for name in formats or () if name not in KINDS]:
+        raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
+    rest = images, drawn, pixels, workers, blocks, say
+    for (row,) in _keep(out, "pack", ([bench_pack(kind, *rest)] for kind in formats or KINDS)):
+        _print_numbers(row)
 
 
 @app.command("record")

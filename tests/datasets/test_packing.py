@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 from tarballs import member, names, source, study, tar, write_tar
 
-from conftest import ROOT, must_work, ran
+from conftest import ROOT, must_fail, must_work, ran
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.study.names import UserError
 from own_images import encoded
@@ -153,3 +153,14 @@ def test_a_process_that_ends_after_reading_keeps_its_exit_code(packed: Path) -> 
     read = f"from cxrbench.datasets.packed import read_packed; read_packed({str(packed)!r})"
     ended = {ran(sys.executable, "-c", f"import sys; {read}; sys.exit(78)").returncode for _ in range(24)}
     assert ended == {78}  # Arrow's threads aborted one in eight when pandas had handed them an open file
+
+
+@pytest.mark.slow
+def test_packing_is_timed_in_each_format(tmp_path: Path) -> None:
+    few = ("--images", 12, "--drawn", 2, "--blocks", 1, "--out", tmp_path / "pack.json")
+    for name in ("jpeg", "dicom", "dicom"):
+        must_work("bench", "pack", name, *few)
+    rows = json.loads((tmp_path / "pack.json").read_text())
+    assert [row["format"] for row in rows] == ["jpeg", "dicom"]
+    assert all(row["files_to_alone"] > 0 for row in rows) and "files_to_image_folder" not in rows[1]
+    assert "unknown format 'gif'; use png, jpeg, dicom" in must_fail("bench", "pack", "gif", *few)

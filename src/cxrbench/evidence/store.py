@@ -183,6 +183,7 @@ KEYS = {
     "gains": _STEP,
     "steps": ("platform", "architecture", "precision"),
     "xla_ways": ("way",),
+    "pack": ("format", "pixels"),
     "metrics": ("images", "patients", "replicates"),
 }
 DEFAULTS = {"precision": "fp32", "fastest": False, "own_processes": False}  # of rows older than these fields
