@@ -18,6 +18,7 @@ from cxrbench.cli.words import (
     RESULTS,
     STUDY,
     CellArgument,
+    Display,
     JsonOption,
     PricesOption,
     RecordedOption,
@@ -88,7 +89,8 @@ def train(
     if out.exists():
         say(f"{out} is there already; this run replaces it when it ends")
     try:
-        record = run(job, out.parent)
+        with (display := Display(str(named))):
+            record = run(job, out.parent, display.take)
     except Interrupted as error:
         _tell(log, str(error))
         raise typer.Exit(Ending.INTERRUPTED.exit_code) from None

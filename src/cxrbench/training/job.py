@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import math
 import os
 import re
 import shutil
@@ -17,15 +16,12 @@ import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 from pydantic import BaseModel, ConfigDict
-from rich.console import Console
-from rich.status import Status as Spinner
 
 from cxrbench.evidence.record import Status
 from cxrbench.study.config import Limits, Recipe
@@ -40,7 +36,6 @@ PDEATHSIG, CHILD_SUBREAPER = 1, 36  # prctl(2): be killed when the parent dies; 
 OWN_SIGNALS = {"SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"}  # all others come from outside
 _ROUNDS, _PAUSE = 100, 0.05  # a process may start another one while it is being killed; seconds
 _TOKEN = "X-aws-ec2-metadata-token"
-_LINE_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 
 
 class Ending(StrEnum):
@@ -163,7 +158,7 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return [(int(path.name[4:13]), path) for path in sorted(paths, reverse=True)]
 
 
-# -- the process: its killing, its progress, its last words ------------------------------------------
+# -- the process: its killing and its last words ------------------------------------------
 
 
 @contextmanager
@@ -213,40 +208,6 @@ def instance_goes() -> bool:
             return True
     except OSError:
         return False  # 404: no notice
-
-
-class Display(Spinner):
-    """Progress of a cell on standard error: one rewritten line on a terminal, else a line now and then."""
-
-    def __init__(self, cell: str) -> None:
-        rewrites = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        console = Console(stderr=True, highlight=False, force_terminal=rewrites)
-        super().__init__(cell, console=console, spinner="line")  # of ASCII: a terminal may have no more
-        self._cell, self._line_at = cell, time.monotonic()
-        self._steady: tuple[float, int] | None = None  # when the speed was first known, and at which step
-
-    def show_progress(
-        self, epoch: int, epochs: int, step: int, steps: int, loss: float, images_per_second: float | None
-    ) -> None:
-        """Show that optimizer step ``step`` of ``steps`` is done; the time left once the speed is steady."""
-        now, speed, left = time.monotonic(), "", ""
-        if images_per_second:  # the first steps are slow, and so would the end seem far
-            speed = f"{images_per_second:.0f} images/s"
-            since, first = self._steady = self._steady or (now, step)
-            if step > first:
-                seconds = math.ceil((now - since) / (step - first) * (steps - step))
-                left = f"{timedelta(seconds=seconds)} left"
-        if late := now - self._line_at >= _LINE_SECONDS:
-            self._line_at = now
-        texts = f"epoch {epoch}/{epochs}", left, speed, f"step {step}/{steps}", f"loss {loss:.4f}"
-        self.show(", ".join(filter(None, texts)), at_once=late)
-
-    def show(self, text: str, at_once: bool) -> None:
-        """Show what the trainer does; without a terminal print it, if it is to be seen ``at_once``."""
-        # Beside the spinner, the name last: a narrow terminal cuts the end off, and the name is known.
-        self.update(f"{text}  {self._cell}"[: self.console.width - 2])
-        if at_once and not self.console.is_terminal:
-            print(f"{self._cell}: {text}", file=sys.stderr, flush=True)
 
 
 class Diagnosis(NamedTuple):

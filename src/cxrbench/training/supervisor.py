@@ -46,7 +46,6 @@ from cxrbench.training.job import (
     PRECOMPILED,
     WEIGHTS,
     Diagnosis,
-    Display,
     Ending,
     Interrupted,
     Job,
@@ -59,6 +58,7 @@ from cxrbench.training.job import (
     parse_events,
 )
 
+Tell = Callable[[dict[str, Any]], None]  # takes an event of the trainer
 ATTEMPTS = "attempts.json"  # in the work folder
 _SOONER = 4  # after a start that was killed before it saved, checkpoints come so many times as often
 _NOTICE_SECONDS = 5.0  # between two questions whether a spot instance goes, as Amazon recommends
@@ -141,19 +141,18 @@ class Start:
         else:
             self.kill()
 
-    def read(self, log: FileIO, display: Display) -> None:
+    def read(self, log: FileIO, tell: Tell) -> None:
         """Take in events, append other output to the log; on a thread, as the main one handles signals."""
         refused: OSError | None = None
         for line in self.child.stdout or ():
             events, texts = parse_events(line.decode(errors="backslashreplace"))
             for event in events:
+                tell(event)
                 match event.pop("event"):
                     case "phase":
                         self.phase = event["phase"]
-                        display.show(self.phase, at_once=True)
                     case "progress":
                         self.step = event["step"]
-                        display.show_progress(**event)
                     case "facts":
                         self.facts |= event
                     case ending if self.reported is None:  # it makes other processes fail: the first counts
@@ -170,8 +169,8 @@ class Start:
             raise refused
 
 
-def run(job: Job, target: Path) -> Record:
-    """Train ``job`` and write its evidence to ``target``; return the record.
+def run(job: Job, target: Path, tell: Tell = lambda event: None) -> Record:
+    """Train ``job``, ``tell`` what the trainer reports, write its evidence to ``target``; return the record.
 
     Raises Interrupted (state saved, no record) and UserError (the user's mistake or the machine's trouble, or
     the cell is being trained already; no record, state kept).
@@ -183,7 +182,7 @@ def run(job: Job, target: Path) -> Record:
             if not os.access(folder, os.W_OK | os.X_OK):  # before hours of training
                 reason = "this may not be written; change its permissions or name another place"
                 raise UserError(f"{folder}: {reason}")
-            record = _train(job, target)
+            record = _train(job, target, tell)
             if record.status == "crashed":
                 (job.work / ATTEMPTS).rename(job.work / CRASHED)
             else:
@@ -193,7 +192,7 @@ def run(job: Job, target: Path) -> Record:
         raise explained(error) or _trouble(job, f"the system refused: {error}", "mend that") from error
 
 
-def _train(job: Job, target: Path) -> Record:
+def _train(job: Job, target: Path, tell: Tell) -> Record:
     """Start the trainer until it ends in a result, and write that."""
     place, cause = job.work / ATTEMPTS, None
     attempts = _Attempts.read(place)
@@ -203,7 +202,7 @@ def _train(job: Job, target: Path) -> Record:
         tried, began = attempts.begin(job), time.monotonic()
         write_json(place, vars(attempts))  # now: this process may be killed too
         try:
-            start = _start_trainer(tried, attempts.seconds)
+            start = _start_trainer(tried, attempts.seconds, tell)
             cause = _judged(tried, start, attempts)
         finally:
             attempts.seconds += time.monotonic() - began
@@ -211,13 +210,11 @@ def _train(job: Job, target: Path) -> Record:
     return _write_evidence(tried, start, attempts, cause, target)
 
 
-def _start_trainer(job: Job, seconds_before: float) -> Start:
+def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> Start:
     """Start the trainer once, follow it to its end, append its output to the log."""
     kills, deadline = out_of_memory_kills(), time.monotonic() + job.limits.hours * 3600 - seconds_before
-    display = Display(str(job.cell))
     with (
         open(job.work / LOG, "ab", buffering=0) as log,
-        display,
         adopted() as kill,
         subprocess.Popen(
             job.command(),
@@ -235,7 +232,7 @@ def _start_trainer(job: Job, seconds_before: float) -> Start:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
                 handlers.callback(signal.signal, number, signal.signal(number, start.stop))
         log_from = log.seek(0, os.SEEK_END)
-        reading = thread.submit(start.read, log, display)
+        reading = thread.submit(start.read, log, tell)
         while child.poll() is None and not start.timed_out:
             if job.limits.spot_notice and not start.stop_requests and instance_goes():
                 start.stop()
