@@ -17,6 +17,7 @@ from cxrbench.cli.words import (
     RecordedOption,
     StudyOption,
     in_columns,
+    must_be_captured,
     say,
 )
 from cxrbench.study.names import UserError
@@ -33,7 +34,10 @@ Pixels = Annotated[
     list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
 ]
 Batch = Annotated[list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 1.")]
-Precision = Annotated[list[str] | None, typer.Option(help="fp32 or bf16. Default: fp32.")]
+Precision = Annotated[
+    list[str] | None,
+    typer.Option(help="fp32 or bf16. Default: fp32.", callback=must_be_captured),
+]
 PartOption = Annotated[list[str] | None, typer.Option(help="step, backward or forward. Default: all.")]
 RecipeOption = Annotated[
     str | None, typer.Option(help="The study's recipe whose `compiler` is used. Default: its defaults.")

@@ -19,6 +19,7 @@ from cxrbench.cli.words import (
     PricesOption,
     RecordedOption,
     StudyOption,
+    must_be_captured,
     print_json,
     say,
     wrapped,
@@ -194,6 +195,7 @@ def cost_mine(
     from cxrbench.study.config import read_study
     from cxrbench.study.platforms import GPU
 
+    must_be_captured([precision])
     of = read_study(study)
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")

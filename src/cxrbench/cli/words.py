@@ -23,6 +23,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from cxrbench.study.names import UserError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -208,3 +210,10 @@ class Display(Status):
         self.update(f"{text}  {self._cell}"[: self.console.width - 2])
         if at_once and not self.console.is_terminal:
             print(f"{self._cell}: {text}", file=sys.stderr, flush=True)
+
+
+def must_be_captured(precisions: list[str] | None) -> list[str] | None:
+    """Return the precisions; UserError for another than fp32 and bf16, in which networks are captured."""
+    if unknown := [name for name in precisions or () if name not in ("fp32", "bf16")]:
+        raise UserError(f"--precision: unknown value '{unknown[0]}'; use fp32 or bf16")
+    return precisions

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from cxrbench.study.names import UserError
-
 CORE_GIB = 16.0  # HBM of one NeuronCore-v2: 32 GiB a chip, two cores
 INSTRUCTION_CAP = 5_000_000
 _ADAMW_BYTES = 16  # per parameter in fp32: weight, gradient and two moments
@@ -21,18 +19,11 @@ AUDITED_PARTS = ("forward", "step")  # ``backward``, a step without its update, 
 
 @dataclass(frozen=True)
 class Setting:
-    """The recipe of a capture. Counts of different settings are not comparable.
-
-    UserError for another precision than fp32 and bf16.
-    """
+    """The recipe of a capture. Counts of different settings are not comparable."""
 
     pixels: int = 224
     batch: int = 32
     precision: str = "fp32"
-
-    def __post_init__(self) -> None:
-        if self.precision not in ("fp32", "bf16"):
-            raise UserError(f"--precision: unknown value '{self.precision}'; use fp32 or bf16")
 
 
 @dataclass(frozen=True)
