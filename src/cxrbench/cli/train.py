@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cxrbench.analysis.compare import Comparison
+    from cxrbench.cost.forecast import Download
     from cxrbench.training.job import Job
+    from cxrbench.training.plan import Plan
 
 app = typer.Typer(
     help="Check whether a cell can run here, and compare it with its record.", no_args_is_help=True
@@ -226,18 +228,32 @@ def plan(
     to_run = table[table["to_run"] > 0]
     names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
     absent = downloads(of, REGISTRY)
-    told = tuple(f"the images of {name} are not" for datasets in absent.values() for name in datasets)
     for head, reasons in (
         ("Unknown time", to_run["why_not"]),
         ("No USD", to_run["no_price"]),
-        ("Not trained on this machine", to_run["not_here"]),
+        ("Not trained on this machine", _reasons_not_here(of, to_run, absent)),
     ):
         parts = reasons.dropna().astype(str).str.split("; ").explode()
-        parts = parts[[not reason.startswith(told) for reason in parts]]  # their download says it
         for reason, cells in names.loc[parts.index].groupby(parts.to_numpy(), sort=False):
             more = f" and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
             print(wrapped(f"{head}: {', '.join(cells[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
-    print(*map(wrapped, (*absent, *_priced_as(to_run), _FORECAST_NOTE)), sep="\n")
+    fetched = (
+        f"Download for {first}{f' and {len(others)} more' if others else ''}: {files} into {place}; "
+        f"`cxrbench data get {first}`."
+        for (first, *others), files, place in absent
+    )
+    print(*map(wrapped, (*fetched, *_priced_as(to_run), _FORECAST_NOTE)), sep="\n")
+
+
+def _reasons_not_here(of: Plan, to_run: pd.DataFrame, absent: list[Download]) -> pd.Series:
+    """Return why the cells of each row are not trained here, without what their download says; else NaN."""
+    reasons = to_run["not_here"].copy()
+    fetched = {name for download in absent for name in download.datasets}
+    for row in to_run[to_run["dataset"].isin(fetched)].itertuples():
+        lacks = of.lacks(Cell(row.dataset, row.architecture, row.platform, 0))
+        if lacks.pop("images", None):
+            reasons[row.Index] = "; ".join(lacks.values()) or None
+    return reasons
 
 
 def _forecast_in_columns(rows: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@
 import math
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -56,20 +56,23 @@ def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([outlook.row(cells) for cells in groups.values()], columns=_FORECAST_COLUMNS)
 
 
-def downloads(plan: Plan, registry: Path) -> dict[str, list[str]]:
-    """Return the datasets whose images are not here, by a sentence on their published source: files, size,
-    place, the command."""
-    absent = dict[str, list[str]]()
+class Download(NamedTuple):
+    """Published images that are not here: the datasets that need them, their files and size, their place."""
+
+    datasets: list[str]
+    files: str
+    place: Path
+
+
+def downloads(plan: Plan, registry: Path) -> list[Download]:
+    """Return the downloads that the study's datasets need; datasets of the same files share one."""
+    absent = dict[tuple[str, Path], list[str]]()
     for name in dict.fromkeys(cell.dataset for cell in plan.study.all_cells()):
         here = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
         if not here and (files := to_download(plan.study.dataset(name), registry)):
             place = next(iter(files)).parent
-            absent.setdefault(f"{bytes_in_words(files.values())} into {place}", []).append(name)
-    return {
-        f"Download for {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {files}; "
-        f"`cxrbench data get {names[0]}`.": names
-        for files, names in absent.items()
-    }
+            absent.setdefault((bytes_in_words(files.values()), place), []).append(name)
+    return [Download(names, *files) for files, names in absent.items()]
 
 
 class _Outlook:

@@ -73,13 +73,17 @@ class Plan:
         return self.missing(cell)
 
     def missing(self, cell: Cell) -> str | None:
-        """Return all that this machine lacks to train ``cell``: platform, images, weights; else None."""
-        reasons = (
-            self._platform_missing(cell.platform),
-            self._data_missing(cell.dataset),
-            weights_missing(self.study.recipe(cell.dataset).weights),
-        )
-        return "; ".join(filter(None, reasons)) or None
+        """Return all that this machine lacks to train ``cell``, in one sentence; None: nothing."""
+        return "; ".join(self.lacks(cell).values()) or None
+
+    def lacks(self, cell: Cell) -> dict[str, str]:
+        """Return why ``cell`` is not trained here, by what lacks: ``platform``, ``images``, ``weights``."""
+        reasons = {
+            "platform": self._platform_missing(cell.platform),
+            "images": self._data_missing(cell.dataset),
+            "weights": weights_missing(self.study.recipe(cell.dataset).weights),
+        }
+        return {lacking: reason for lacking, reason in reasons.items() if reason}
 
     def _why_no_platform(self, platform: str) -> str | None:
         if self.study.cluster is None:
