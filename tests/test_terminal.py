@@ -239,6 +239,23 @@ with display.Display("a cell") as shown:
     assert [" left" in line for line in done.stderr.splitlines()] == [False, False, False, True]
 
 
+@pytest.mark.parametrize(("phases", "known"), [(["evaluate", "train"], True), (["setup", "train"], False)])
+def test_the_speed_of_a_start_is_kept_over_its_epochs(phases: list[str], known: bool) -> None:
+    code = f"""
+import cxrbench.cli.words as display
+display._LINE_SECONDS = 0
+step = dict(event="progress", epoch=1, epochs=2, steps=50, loss=0.5, images_per_second=90.0)
+shown = display.Display("a cell")
+shown.take(step | dict(step=10))
+for name in {phases}:
+    shown.take(dict(event="phase", phase=name))
+shown.take(step | dict(step=20))
+"""
+    done = ran(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert (" left" in done.stderr.splitlines()[-1]) == known
+
+
 def must_say(message: str, *parts: str) -> None:
     """Fail unless the message has one line of ours, with these parts."""
     (line,) = [line for line in message.splitlines() if line.startswith("cxrbench:")]

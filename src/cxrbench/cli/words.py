@@ -183,7 +183,8 @@ class Display(Status):
     def take(self, event: dict[str, Any]) -> None:
         """Show what the trainer reports of its phase and its steps."""
         if event["event"] == "phase":
-            self._steady = None
+            if event["phase"] == "setup":  # another start of the trainer; others come in each epoch
+                self._steady = None
             self.show(event["phase"], at_once=True)
         elif event["event"] == "progress":
             self.show_progress(**{name: value for name, value in event.items() if name != "event"})
