@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from cxrbench.paper.results import Results
+from cxrbench.study.config import Study
 
 
 def a_paper(folder: Path, source: str, generated: str = "") -> list[str]:
@@ -26,6 +27,6 @@ def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     return Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
 
 
-def made_up(**given: pd.DataFrame | Path) -> Results:
+def made_up(**given: pd.DataFrame | Path | Study) -> Results:
     """Results with these tables and folders and nothing else."""
     return Results(**dict.fromkeys(field.name for field in fields(Results)) | given)  # type: ignore[arg-type]

@@ -23,6 +23,8 @@ from cxrbench.study.names import Cell
 from .conftest import made_up
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
+RADIOGRAPHS, PHANTOMS = "nih128-64px", "phantom-32px"
+STUDY = read_study(ROOT / "config/config.yaml")
 SCORED = ["cell", "dataset", "architecture", "platform", "metric", "label", "value", "ci_low", "ci_high"]
 WHITE = (1.0, 1.0, 1.0, 1.0)
 NO_CELLS = pd.DataFrame(columns=[*SCORED, "status", "origin"], dtype=str)
@@ -36,7 +38,7 @@ def compared() -> pd.DataFrame:
     for number, platform in enumerate(("cpu", "cuda")):
         for seed in range(3):
             noise = real[SCORES].sample(frac=1, random_state=10 * number + seed).to_numpy() * 0.02
-            for dataset in ("nih", "phantom"):
+            for dataset in (RADIOGRAPHS, PHANTOMS):
                 scored = real.assign(**(real[SCORES] * 0.98 + noise))
                 cells[Cell(dataset, "a", platform, seed)] = estimate_cell(scored)
     return parity(cells, Margins()).assign(processors_a="AMD EPYC", processors_b="AMD EPYC")
@@ -48,7 +50,7 @@ def texts(figure: plt.Figure) -> str:
 
 
 def drawn_parity(rows: pd.DataFrame) -> plt.Figure:
-    return figures_platforms.parity(made_up(parity=rows, cells=rows))
+    return figures_platforms.parity(made_up(parity=rows, cells=rows, study=STUDY))
 
 
 def printed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -62,7 +64,12 @@ def printed(rows: pd.DataFrame) -> pd.DataFrame:
 def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataFrame) -> None:
     figure = drawn_parity(compared)
     shown = texts(figure)
-    assert "cpu - cuda" in shown and "cpu, other seeds" in shown and "cuda, other seeds" in shown
+    assert (
+        "64 px, fp32" in shown
+        and "cpu - cuda" in shown
+        and "cpu, other seeds" in shown
+        and "cuda, other seeds" in shown
+    )
     (marks,) = [part for part in figure.axes[0].collections if isinstance(part, PathCollection)]
     rows = parity_drawn(compared)
     assert [x for x, _ in marks.get_offsets()] == pytest.approx(list(rows["difference"]))
@@ -70,23 +77,23 @@ def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataF
     assert filled == list(rows["kind"] == "platforms")
     # Noise floors of phantoms are drawn only where nothing is real; the order is the study's.
     drawn = parity_drawn(compared.iloc[::-1])
-    assert list(drawn["dataset"]) == ["phantom", "nih", "nih", "nih"]
+    assert list(drawn["dataset"]) == [PHANTOMS, *(RADIOGRAPHS,) * 3]
     assert drawn["kind"].iloc[0] == "platforms"
-    assert len(parity_drawn(compared[compared["dataset"] == "phantom"])) == 3
+    assert len(parity_drawn(compared[compared["dataset"] == PHANTOMS])) == 3
 
 
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
     drawn = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS)).texts
     real = printed(compared)
-    assert set(real["Cells"]) == {"nih a"} and set(drawn["Cells"]) == {"phantom a"}
+    assert set(real["Cells"]) == {f"{RADIOGRAPHS} a"} and set(drawn["Cells"]) == {f"{PHANTOMS} a"}
     assert set(real["Platforms"]) == {"cpu - cuda"}
 
 
 def test_noise_floors_have_a_table_of_their_own(compared: pd.DataFrame) -> None:
     floors = tables.noise_floors(made_up(parity=compared, cells=NO_CELLS)).texts
-    assert set(floors["Cells"]) == {"nih a", "phantom a"}
-    floor = floors[(floors["Platforms"] == "cpu - cpu") & (floors["Cells"] == "nih a")].iloc[0]
-    of_floor = "dataset == 'nih' and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
+    assert set(floors["Cells"]) == {f"{RADIOGRAPHS} a", f"{PHANTOMS} a"}
+    floor = floors[(floors["Platforms"] == "cpu - cpu") & (floors["Cells"] == f"{RADIOGRAPHS} a")].iloc[0]
+    of_floor = "dataset == @RADIOGRAPHS and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
     (row,) = compared.query(of_floor).itertuples()
     assert floor["Difference"].startswith(f"{row.difference:+.4f} (")
     assert floor["Verdict"] == "noise floor"  # it is there for its size, not for its test
@@ -202,7 +209,7 @@ def test_panels_keep_their_size_beside_a_long_legend(tmp_path: Path) -> None:
     many = pd.DataFrame([{"cell": str(cell), **vars(cell), "status": "ok"} for cell in cells])
     scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
     no_means = NO_CELLS.rename(columns={"value": "mean"})
-    read = made_up(cells=many, metrics=scores, spread=no_means, folder=tmp_path)
+    read = made_up(cells=many, metrics=scores, spread=no_means, folder=tmp_path, study=STUDY)
     assert texts(figures.seed_spread(read)).count("one seed") == len(many)
     with plt.rc_context(figures.STYLE):
         drawn = {

@@ -1,8 +1,7 @@
 """The paper's figures, from adopted evidence: vector PDF without dates, readable in grey."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import cycle
+from itertools import compress, cycle
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -104,33 +103,19 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
 
 def lines_in_groups(
     groups: Sequence[str], names: Sequence[str], inches: float
-) -> tuple[Figure, Axes, pd.Series]:
+) -> tuple[Figure, Axes, np.ndarray]:
     """Return axes with a line of ``inches`` for each of ``names``, below a heading wherever their group
     changes; and where each stands."""
-    group = pd.Series(groups)
-    heads = group[group != group.shift()]
-    y = (
-        pd.Series(range(len(names)))
-        + pd.Series(1, heads.index).reindex(range(len(names)), fill_value=0).cumsum()
-    )
-    figure, axes = lines_named([""] * (len(names) + len(heads)), inches)
+    begins = [k == 0 or group != groups[k - 1] for k, group in enumerate(groups)]
+    y = np.arange(len(names)) + np.cumsum(begins)
+    figure, axes = lines_named([""] * (len(names) + sum(begins)), inches)
     axes.set_yticks(y, names)
     axes.tick_params(axis="y", length=0)
-    for at, head in zip(y[heads.index] - 1, heads, strict=True):
+    for at, head in zip(y[begins] - 1, compress(groups, begins), strict=True):
         axes.axhline(at - 0.5, color="0.85", lw=0.5)
         look: Any = {"va": "center", "fontsize": 8, "fontweight": "bold"}
         axes.text(0.01, at, head, transform=axes.get_yaxis_transform(), **look)
     return figure, axes, y
-
-
-def data_in_words(dataset: str) -> str:
-    """Return what the name of one of the study's sets of radiographs says: pixels, and what is different."""
-    named = re.fullmatch(r"nih\d+-(\d+)px(?:-(.+))?", dataset)
-    return (
-        ", ".join(filter(None, (f"{named[1]} px", named[2] and named[2].replace("-", " "))))
-        if named
-        else dataset
-    )
 
 
 def first_recipes(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
@@ -139,7 +124,9 @@ def first_recipes(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return real_first(rows[rows["dataset"].isin(packed.first().drop_duplicates().index)])
 
 
-def _by_dataset(rows: pd.DataFrame, height: float, share: bool) -> Iterator[tuple[Axes, pd.DataFrame]]:
+def _by_dataset(
+    read: Results, rows: pd.DataFrame, height: float, share: bool
+) -> Iterator[tuple[Axes, pd.DataFrame]]:
     """Yield a panel of ``height`` inches for each dataset with its rows, at most three in a line; then put a
     legend of all networks below. ``share``: the panels have one scale."""
     groups = rows.groupby("dataset", sort=False)
@@ -150,7 +137,7 @@ def _by_dataset(rows: pd.DataFrame, height: float, share: bool) -> Iterator[tupl
         axes.remove()
     named: dict[str, Any] = {}
     for axes, (dataset, panel_rows) in zip(panels.flat, groups, strict=False):
-        axes.set_title("\n".join(wrap(data_in_words(str(dataset)), 28)), fontsize=9)
+        axes.set_title("\n".join(wrap(read.images_and_recipe(dataset), 28)), fontsize=9)
         yield axes, panel_rows
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
@@ -241,7 +228,7 @@ def learning_curves(read: Results) -> Figure:
     scored, folder = with_network(read, first_recipes(read.cells, read.ok)), read.folder / "cells"
     if scored.empty:
         return no_evidence("No cell has run.")
-    for axes, cells in _by_dataset(scored, 2.1, share=False):
+    for axes, cells in _by_dataset(read, scored, 2.1, share=False):
         histories = {cell: map(vars, read_record(folder / cell / RECORD).history) for cell in cells["cell"]}
         losses = pd.concat([pd.DataFrame(epochs).assign(cell=cell) for cell, epochs in histories.items()])
         losses = losses.merge(cells[["cell", "network", "colour", "dashes"]])
@@ -299,7 +286,7 @@ def auroc_per_label(read: Results) -> Figure:
         return no_evidence("No cell has run.")
     labels = [*read.findings(), "macro"]
     rows = first_recipes(read.cells, rows[rows["label"].isin(labels)])
-    for axes, panel_rows in _by_dataset(rows, 5.6, share=True):
+    for axes, panel_rows in _by_dataset(read, rows, 5.6, share=True):
         points(axes, panel_rows, "network", panel_rows["label"].map(labels.index), apart=0.3)
         for at in range(0, len(labels), 2):  # a finding's points stand together
             axes.axhspan(at - 0.5, at + 0.5, color="0.95", lw=0)
@@ -323,16 +310,17 @@ def seed_spread(read: Results) -> Figure:
     images only where there are no others."""
     rows, means = (
         with_network(read, real_first(table.query("metric == 'auroc' and label == 'macro'"))).assign(
-            name=table["dataset"] + " " + table["architecture"] + ", " + table["platform"]
+            name=lambda rows: [*rows[GROUP].itertuples(index=False, name=None)]
         )
         for table in (read.metrics, read.spread)
     )
     if rows.empty:
         return no_evidence("No cell has run.")
-    names = list(rows["name"].unique())
-    datasets, networks = zip(*(name.split(" ", 1) for name in names), strict=True)
-    figure, axes, line = lines_in_groups([*map(data_in_words, datasets)], networks, 0.15)
-    line = dict(zip(names, line, strict=True))
+    names = list(dict.fromkeys(rows["name"]))
+    headings = [read.images_and_recipe(dataset) for dataset, _, _ in names]
+    networks = [f"{architecture}, {platform}" for _, architecture, platform in names]
+    figure, axes, lines = lines_in_groups(headings, networks, 0.15)
+    line = dict(zip(names, lines, strict=True))
     seeds = rows.groupby("name")["cell"]
     size = seeds.transform("size")
     apart = (0.8 / size).clip(upper=0.16)  # many seeds stay in their row

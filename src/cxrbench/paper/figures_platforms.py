@@ -16,7 +16,6 @@ from cxrbench.paper.figures import (
     WIDTH,
     colours_of,
     curves,
-    data_in_words,
     lines_in_groups,
     lines_named,
     no_evidence,
@@ -41,11 +40,11 @@ def parity(read: Results) -> Figure:
         f"{' *' if processors_differ(row) else ''}"
         for row in rows.itertuples()
     ]
-    figure, axes, y = lines_in_groups([*map(data_in_words, rows["dataset"])], names, 0.19)
+    figure, axes, y = lines_in_groups([*map(read.images_and_recipe, rows["dataset"])], names, 0.19)
     margin = rows["margin"].iloc[0]
     axes.axvspan(-margin, margin, color="0.9", lw=0)
     axes.axvline(0, color="0.6", lw=0.5)
-    rows = rows.assign(y=y.to_numpy(), colour=rows["architecture"].map(colours_of(read)))
+    rows = rows.assign(y=y, colour=rows["architecture"].map(colours_of(read)))
     floor = rows["kind"] == "noise floor"
     axes.hlines(rows["y"], rows["ci_low"], rows["ci_high"], color=rows["colour"], lw=1)
     fill = rows["colour"].where(~floor, "w")
@@ -62,10 +61,10 @@ def seeds_against_platforms(read: Results) -> Figure:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
     figure, panels = plt.subplots(
-        1, len(seed_pairs._SHOWN), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True
+        1, len(seed_pairs.SCORES), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True
     )
     rng = np.random.default_rng(0)
-    for axes, (metric, name) in zip(panels, seed_pairs._SHOWN.items(), strict=True):
+    for axes, (metric, name) in zip(panels, seed_pairs.SCORES.items(), strict=True):
         for y, kind in enumerate(kinds):
             sizes = rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
             axes.scatter(
@@ -147,16 +146,16 @@ def throughput(read: Results) -> Figure:
         f"{row.architecture}, {row.precision}{', fastest kernels' if row.fastest else ''}"
         for row in rows.itertuples()
     ]
-    figure, axes, line = lines_in_groups(settings, names, 0.25)
+    figure, axes, lines = lines_in_groups(settings, names, 0.25)
     colours = list(rows["architecture"].map(colours_of(read, rows["architecture"])))
     quartiles = [
-        (label, y, marker, colours[y], *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]))
+        (label, y, marker, colour, *np.percentile(np.divide(blocks[name], blocks["limit"]), [25, 50, 75]))
         for (name, label), marker in zip(contenders.items(), MARKERS, strict=False)
-        for y, blocks in enumerate(rows["blocks_of_each"])
+        for y, colour, blocks in zip(lines, colours, rows["blocks_of_each"], strict=True)
     ]
     columns = ["contender", "y", "marker", "colour", "ci_low", "value", "ci_high"]
     shares = pd.DataFrame(quartiles, columns=columns)
-    points(axes, shares, "contender", shares["y"].map(line), apart=0.22)
+    points(axes, shares, "contender", shares["y"], apart=0.22)
     axes.axvline(1, color="0.7", lw=0.5)
     axes.set_xlabel("share of the speed of our step without its input")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

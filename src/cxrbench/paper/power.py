@@ -145,8 +145,8 @@ def _preprint(read: Results) -> Values:
 
 def families(parity: pd.DataFrame) -> Values:
     """Return ``family/<real or phantoms>/...``: how many verdicts Holm's correction leaves."""
-    power_drawn = is_phantom(parity["dataset"])
-    real, phantoms = (family_counts(rows) for rows in (parity[~power_drawn], parity[power_drawn]))
+    phantom = is_phantom(parity["dataset"])
+    real, phantoms = (family_counts(rows) for rows in (parity[~phantom], parity[phantom]))
     kept = "endpoint equivalent after correction"
     return {
         "family/real/sentence": _corrected(real),

@@ -15,11 +15,12 @@ from cxrbench.analysis.evaluate import prevalence, read_metrics
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, read_measured
 from cxrbench.paper.formats import Range, WithInterval
-from cxrbench.study.config import Study, read_study
+from cxrbench.study.config import NihSource, Study, read_study
 from cxrbench.study.files import read_csv
 from cxrbench.study.names import GROUP
 
 _TOO_FEW = "too few patients"  # in place of an interval
+_EMULATED = {"fp32": "", "bf16_nearest": "emulated nearest", "bf16_stochastic": "emulated stochastic"}
 PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
 
@@ -82,6 +83,24 @@ class Results:
         """Return the paper's main dataset: the first scored on real radiographs, else on phantoms."""
         datasets = [group[0] for group in self.scored()]
         return min(datasets, key=lambda name: name.startswith(PHANTOM), default=None)
+
+    def images_and_recipe(self, dataset: str) -> str:
+        """Return what tells NIH's radiographs of a dataset, and its recipe, from others: ``32 px, bf16``.
+
+        The dataset's name follows where others have the same, and stands alone where images are not NIH's.
+        """
+        if (shown := self._images_and_recipe(dataset)) == dataset:
+            return dataset
+        alike = [name for name in self.study.datasets if self._images_and_recipe(name) == shown]
+        return shown if alike == [dataset] else f"{shown} ({dataset})"
+
+    def _images_and_recipe(self, dataset: str) -> str:
+        config, recipe = self.study.dataset(dataset), self.study.recipe(dataset)
+        if not isinstance(config, NihSource):
+            return dataset
+        pretrained = "" if recipe.weights == "scratch" else "pretrained"
+        parts = (f"{config.pixels} px", recipe.precision, _EMULATED[recipe.emulated_weights], pretrained)
+        return ", ".join(filter(None, parts))
 
     def best(self) -> Group | None:
         """Return the group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""

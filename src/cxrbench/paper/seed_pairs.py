@@ -31,7 +31,7 @@ WORDS = {  # of what is changed, in the order of figure and table
     **{name + more: f"{word}{more}" for name, word in _SETTINGS.items() for more in ("", AND_PROCESSOR)},
     PROCESSOR: "processor",
 }
-_SHOWN = {"f1_macro": "macro F1", "f1_micro": "micro F1", "auroc": "main endpoint"}
+SCORES = {"f1_macro": "macro F1", "f1_micro": "micro F1", "auroc": "main endpoint"}
 
 
 def pairs_drawn(read: Results) -> pd.DataFrame:
@@ -44,7 +44,7 @@ def pairs_drawn(read: Results) -> pd.DataFrame:
 def counts(read: Results) -> Iterator[Fields]:
     """How far two networks on real radiographs lie apart, by what is changed, against the preprint's F1."""
     rows = pairs_drawn(read)
-    for metric, score in _SHOWN.items():
+    for metric, score in SCORES.items():
         for kind, words in WORDS.items():
             if len(sizes := _sizes(rows, kind, metric)):
                 above = (sizes > DIFFERENCE).sum()
@@ -63,7 +63,7 @@ def shares(read: Results) -> Table:
     shown = [(OF_METRIC.get(metric, ALL), metric) for metric in ("auroc", "f1_macro", "f1_micro")]
     rows = rows[pd.MultiIndex.from_frame(rows[["label", "metric"]]).isin(shown)]
     columns: Columns = {
-        "Score": ("name", lambda row: _SHOWN[row.metric]),
+        "Score": ("name", lambda row: SCORES[row.metric]),
         "Network and what is changed": ("name", _in_words),
         "Pairs": "pairs:plain",
         "SD of differences": "sd_of_difference:fine",
