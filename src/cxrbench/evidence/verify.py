@@ -22,7 +22,7 @@ from cxrbench.datasets.split import assign_split, choose_rows
 from cxrbench.evidence.checks import moment_of, numbers_in, record_problems, score_problems
 from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions
-from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
+from cxrbench.evidence.record import LAST, PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
 from cxrbench.study.config import NihSource, PhantomSource, Study
@@ -95,7 +95,22 @@ def _read(root: Path, cell: Cell) -> _Read:
     if predictions is None:
         return _Read(of_record, record)
     rows = predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
+    of_record += _last_problems(folder, rows)
     return _Read(of_record, record, rows, [*score_problems(record, predictions)])
+
+
+def _last_problems(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
+    """Yield why the scores of the last weights, where there are some, are not of the same test images."""
+    if not (path := folder / LAST).exists():
+        return
+    try:
+        last = read_predictions(path)
+    except UserError as error:
+        yield str(error)
+        return
+    mine = last.loc[:, ~last.columns.str.startswith(SCORE)]
+    if not mine.equals(rows[rows["split"] == "test"].reset_index(drop=True)):
+        yield f"{path}: its images, patients or labels are not those of the test part in {PREDICTIONS}"
 
 
 def _changed_files(root: Path) -> Iterator[str]:

@@ -99,7 +99,9 @@ class Results:
         if not isinstance(config, NihSource):
             return dataset
         pretrained = "" if recipe.weights == "scratch" else "pretrained"
-        parts = (f"{config.pixels} px", recipe.precision, _EMULATED[recipe.emulated_weights], pretrained)
+        arithmetic = "" if recipe.arithmetic == "own" else f"emulated {recipe.arithmetic.replace('_', ' ')}"
+        emulated = _EMULATED[recipe.emulated_weights]
+        parts = (f"{config.pixels} px", recipe.precision, emulated, arithmetic, pretrained)
         return ", ".join(filter(None, parts))
 
     def best(self) -> Group | None:
