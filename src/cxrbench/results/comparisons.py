@@ -20,7 +20,9 @@ from cxrbench.statistics.components import spread
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
 from cxrbench.statistics.parity import parity
 from cxrbench.statistics.power import power_table
+from cxrbench.statistics.sample import validation_of
 from cxrbench.statistics.shares import shares
+from cxrbench.statistics.sources import MIN_RUNS, halved_scores, sources
 from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.files import cores, read_csv, write_csv
 from cxrbench.study.names import Cell
@@ -29,9 +31,13 @@ PHANTOM = "phantom"  # how the names of drawn datasets begin
 
 
 class Scores(NamedTuple):
-    """What a cell's predictions say; ``subgroups`` and ``groups`` (by label) of images in NIH's table."""
+    """What a cell's predictions say; ``subgroups`` and ``groups`` (by label) of images in NIH's table.
+
+    ``halves``: scores on halves of the patients (:func:`~cxrbench.statistics.sources.halved_scores`).
+    """
 
     estimate: CellEstimate
+    halves: np.ndarray
     f1_search: pd.DataFrame
     subgroups: pd.DataFrame | None
     groups: dict[str, CellEstimate]
@@ -53,6 +59,7 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "pairs": paired,
         "shares": measured,
         "spread": spreads,
+        "sources": _sources(scored, ok, study),
         "power": power_table(spreads, margins_of(study), measured),
         "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
@@ -76,7 +83,31 @@ def _scores(path: Path, of_nih: bool, least: int) -> Scores:
     """Return the scores of a file of predictions; ``of_nih``: NIH's table has its images' sex and view."""
     predictions = read_predictions(path)
     by_group = subgroups.subgroups(predictions, read_nih_table()) if of_nih else (None, {})
-    return Scores(estimate_cell(predictions, least), f1_search.f1_search(predictions), *by_group)
+    estimate = estimate_cell(predictions, least)
+    halves = halved_scores(estimate, validation_of(predictions))
+    return Scores(estimate, halves, f1_search.f1_search(predictions), *by_group)
+
+
+def _sources(scored: dict[Cell, Scores], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Return the variance of a score by source, for the images that most runs on real radiographs scored.
+
+    Settings that differ in precision alone and share their seeds are compared within a network.
+    """
+    settings: dict[str, dict[str, dict[int, tuple[CellEstimate, np.ndarray]]]] = {}
+    packed = dict(zip(cells["cell"], cells["packed"], strict=True))
+    for cell, scores in scored.items():
+        if not cell.dataset.startswith(PHANTOM):
+            of_images = settings.setdefault(packed[str(cell)], {})
+            name = f"{cell.dataset}/{cell.architecture}/{cell.platform}"
+            of_images.setdefault(name, {})[cell.seed] = (scores.estimate, scores.halves)
+    most = max(settings.values(), key=lambda of: sum(map(len, of.values())), default={})
+    blocks: dict[str, dict[str, str]] = {}  # by network, a setting of each precision
+    for name, seeds in most.items():
+        dataset, network, _ = name.split("/")
+        recipe = study.recipe(dataset)
+        if len(seeds) >= MIN_RUNS and recipe.arithmetic == "own":
+            blocks.setdefault(network, {}).setdefault(recipe.precision, name)
+    return sources(most, {of: [*names.values()] for of, names in blocks.items() if len(names) > 1})
 
 
 def _spread_of_subgroups(scored: dict[Cell, Scores]) -> Iterator[pd.DataFrame]:
