@@ -21,7 +21,6 @@ from cxrbench.statistics.auroc import FEWEST, auroc
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import (
     FEWEST_POSITIVE,
-    WITH_THRESHOLDS,
     CellEstimate,
     areas_with_ends,
     bounds,
@@ -30,12 +29,12 @@ from cxrbench.statistics.estimates import (
     patients_part,
 )
 from cxrbench.statistics.measures import (
-    IMAGE_LEVEL,
     calibration_by_chance,
     patient_sums,
     per_label_measures,
     totals_of,
 )
+from cxrbench.statistics.metrics import IMAGE_LEVEL, MACRO, WITH_THRESHOLDS
 from cxrbench.statistics.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 
 COLUMNS = [
@@ -126,7 +125,7 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     ):
         value = np.where(scope.counted, value, np.nan)
         mean = value[averaged].mean() if averaged.any() else np.nan
-        for label, figure, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
+        for label, figure, why in zip([*scope.names, MACRO], [*value, mean], reasons, strict=True):
             yield label, metric, figure, np.nan, np.nan, "none", False, _join(why, note)
 
 

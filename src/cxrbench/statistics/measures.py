@@ -18,12 +18,6 @@ import numpy as np
 from cxrbench.statistics.auroc import Parts
 from cxrbench.statistics.sample import Sample, Thresholds
 
-POOLED = (
-    *("f1_micro", "f1_weighted", "f1_samples", "f1_samples_empty_is_1"),
-    *("f1_both_class_weighted", "f1_both_class_macro"),
-)
-IMAGE_LEVEL = ("f1_any_finding", "f1_no_finding")
-DEFINITIONS = ("f1_macro", *POOLED, *IMAGE_LEVEL)
 BINS = 15  # of the calibration error, with equally many images each (Nixon et al. 2019, "adaptive")
 
 _OF_LABELS = ("f1", "specificity")  # thresholds

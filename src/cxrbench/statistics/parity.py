@@ -32,7 +32,8 @@ from cxrbench.statistics.components import (
     between_platforms,
     within_platform,
 )
-from cxrbench.statistics.estimates import COMPARED, ENDPOINT, CellEstimate, RunT
+from cxrbench.statistics.estimates import CellEstimate, RunT
+from cxrbench.statistics.metrics import COMPARED, ENDPOINT, EVERY, MACRO, findings_among
 
 COLUMNS = [
     *("dataset", "architecture", "kind", "platform_a", "platform_b", "seeds_a", "seeds_b", "label", "metric"),
@@ -41,9 +42,8 @@ COLUMNS = [
     *("p_different", "p_holm", "p_equivalent", "p_tost_seeds", "n_images", "n_patients"),
     *("verdict", "cause", "reason"),
 ]
-EVERY = "every"
 # Verdicts of a pair in a table.
-_SHOWN = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))
+_SHOWN = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (MACRO, "f1_macro"), (EVERY, "auroc"))
 
 Seeds = dict[int, CellEstimate]
 
@@ -153,7 +153,7 @@ def margin_of(key: tuple[str, str], margins: Margins) -> float:
     label, metric = key
     if metric != "auroc":
         return margins.f1
-    return margins.auroc_macro if label in ("macro", ENDPOINT) else margins.auroc_label
+    return margins.auroc_label if findings_among([label]) else margins.auroc_macro
 
 
 def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, Any]:

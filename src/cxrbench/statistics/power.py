@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from cxrbench.statistics.components import ALPHA, POWER
-from cxrbench.statistics.estimates import ENDPOINT
+from cxrbench.statistics.metrics import COMPARED, DEFINITIONS, METRICS
 from cxrbench.statistics.parity import Margins
 from cxrbench.statistics.shares import measured_share
 
@@ -42,7 +42,6 @@ COLUMNS = [
     ),
     *("smallest_margin", "seeds_needed", "patients_needed", "difference", "seeds_to_see", "patients_to_see"),
 ]
-METRICS = ("auroc", "f1_macro", "f1_micro")  # whose spread is sized
 # The preprint's F1 of ConvNeXt-Pico (claim P02), the first of two printed values as Trainium's.
 PREPRINT = {"cuda": 0.8027, "trainium": 0.8007}
 DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
@@ -194,7 +193,7 @@ def _chi_quantile(level: np.ndarray | float, freedom: int) -> np.ndarray:
 
 
 def recorded_spreads(
-    spread: pd.DataFrame, metrics: Iterable[str] = METRICS, fixed: bool = False
+    spread: pd.DataFrame, metrics: Iterable[str] = COMPARED, fixed: bool = False
 ) -> list[tuple[dict[str, str], SeedSpread, int]]:
     """Return the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
 
@@ -204,9 +203,8 @@ def recorded_spreads(
     it. AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
     """
     end = "_fixed" if fixed else ""
-    wanted = spread["label"].isin([ENDPOINT, "macro", "all"]) & spread["metric"].isin(metrics)
-    wanted &= (spread["metric"] != "auroc") | (spread["label"] == ENDPOINT)
-    rows = spread[wanted & (spread["n_seeds"] > 1)]
+    labels = {name: METRICS[name].label for name in metrics}
+    rows = spread[(spread["label"] == spread["metric"].map(labels)) & (spread["n_seeds"] > 1)]
     rows = rows.assign(freedom=rows["n_seeds"] - 1, luck=_luck(rows, end))
     rows = rows[(rows["luck"] > 0) & rows["seed_sd_beyond_patients"].notna()]
     skill = rows["freedom"] * (rows["seed_sd"] ** 2 - _luck(rows, ""))  # seeds choose their thresholds anew
@@ -259,9 +257,8 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     Columns ``metric`` and ``patients``, those of ``_GROUP`` beside. ``fixed``: with thresholds as they are,
     else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
     """
-    definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
     rows = []
-    for named, recipe, _ in recorded_spreads(spread, definitions, fixed):
+    for named, recipe, _ in recorded_spreads(spread, DEFINITIONS, fixed):
         design = Design(recipe.patients, FEWEST_SEEDS, SHARES[0])
         rows.append(named | {"patients": patients_to_see(recipe, design, DIFFERENCE)})
     return pd.DataFrame(rows, columns=[*_GROUP, "patients"])

@@ -14,6 +14,7 @@ import pandas as pd
 
 from cxrbench.statistics.columns import read_columns
 from cxrbench.statistics.errors import UserError, and_more, nearest
+from cxrbench.statistics.metrics import MEANS
 
 FILE = "predictions.parquet"  # in a folder of a run
 SPLITS = ("train", "val", "test")
@@ -153,7 +154,7 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
         yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
     if not named:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
-    if taken := named.keys() & {"macro", "all", "endpoint"}:
+    if taken := named.keys() & {*MEANS}:
         yield f"no finding can have the name {min(taken)}, which stands for several of them; choose another"
     for name in named:
         if not (name.strip() and name.isprintable()):
