@@ -31,7 +31,7 @@ def numbers(read: Results) -> Values:
     """Return every value that the prose may name, by key."""
     endpoint = read.study.endpoint
     values: Filled = {
-        "f1/target": Value(TARGET, "ratio"),
+        "f1/target": Value(TARGET, "f1_given"),
         "subgroups/widest": Value(WIDEST, "given"),
         "endpoint/patients": endpoint.positive_patients,
         "endpoint/declared": str(endpoint.declared or "no day"),
@@ -114,8 +114,8 @@ def _group_numbers(read: Results) -> Values:
         }
         runs = read.runs(group)
         if len(runs):
-            of["minutes"] = _mean_and_range(runs["hours_total"] * 60, "one")
-            of["usd"] = _mean_and_range(runs["usd_total"], "hours")
+            of["minutes"] = _mean_and_range(runs["hours_total"] * 60, "minutes")
+            of["usd"] = _mean_and_range(runs["usd_total"], "usd_run")
             of["instance"] = listed(runs["instance"])
         values |= {f"{'/'.join(group)}/{name}": value for name, value in of.items()}
     return values

@@ -44,7 +44,7 @@ def what_can_be_shown(read: Results) -> Table:
                 f"{row.share:g}" if row.share_from == ASSUMED else WithInterval(row.share, note="measured")
             ),
         ),
-        "Could show": "smallest_margin:score",
+        "Could show": "smallest_margin:reach",
         "Power": "power_at_zero:share",
         "Seeds needed": "seeds_needed:needed",
         "Seeds, upper": ("needed", lambda row: upper.get(row.Index, "")),
@@ -71,7 +71,7 @@ def numbers(read: Results) -> Values:
         **{f"preprint/f1/{platform}": Value(f1, "fine") for platform, f1 in PREPRINT.items()},
         "power/level": Value(POWER, "share"),
         **({"margin/reproductions": Value(apart[0], "fine")} if apart else {}),
-        **({"margin/reproductions/largest": Value(apart[1], "score")} if apart else {}),
+        **({"margin/reproductions/largest": Value(apart[1], "reach")} if apart else {}),
         **_power(read),
         **{
             name: range_or(100 * rates, "rate", "not simulated")
