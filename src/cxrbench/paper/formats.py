@@ -127,7 +127,7 @@ KINDS = {
     "difference": Kind(_finest),
     "signed": Kind("+.4f"),
     "f1_given": Kind(".2f"),  # as published
-    "reach": Kind(".3f", none=UNDEFINED),  # the margin that could be shown, or how far two published scores lie apart
+    "reach": Kind(".3f", none=UNDEFINED),  # of a margin that could be shown, of scores that lie apart
     "margin": Kind(lambda value: f".{decimals(value)}f"),
     "given": Kind("g"),  # as it was set
     "hours": Kind(".3f"),

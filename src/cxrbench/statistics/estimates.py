@@ -174,6 +174,13 @@ def estimate_cell(predictions: pd.DataFrame, least: int = FEWEST_POSITIVE) -> Ce
     """Return every metric of the test rows with its influence; thresholds come from the ``val`` rows.
 
     ``least``: how many positive test patients a finding of the main endpoint has at least.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> cell = estimate_cell(table, least=2)
+    >>> float(cell.estimate.value[cell.keys.index(("Mass", "auroc"))])
+    0.875
     """
     return estimate(sample_of(predictions), validation_of(predictions), least)
 
@@ -287,7 +294,12 @@ def interval(
     value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
-    zero or unknown."""
+    zero or unknown.
+
+    >>> low, high = interval(np.array([0.8]), np.array([0.05]), np.array([30.0]))
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.679], [0.883])
+    """
     from scipy.special import expit, stdtrit  # slow, and reading metrics.csv does without it
 
     t = stdtrit(freedom, 0.5 + level / 2)

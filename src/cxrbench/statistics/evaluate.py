@@ -60,6 +60,13 @@ def evaluate(
     ``predictions`` are already checked (:mod:`cxrbench.statistics.predictions`); ``patient`` may be absent.
     ``replicates`` are draws of patients behind ``calibration_error_by_chance``; ``least``: how many positive
     test patients a finding of the main endpoint has at least. Raises UserError when there are no test rows.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> rows = evaluate(table, replicates=10).table
+    >>> rows.query("label == 'Mass' and metric == 'auroc'")[["value", "ci_method"]].to_numpy().tolist()
+    [[0.875, 'delong-patient'], [0.875, 'delong-image']]
     """
     cell = estimate_cell(predictions, least)
     rows = [*_rows(cell), *_calibration_rows(cell, replicates)]

@@ -149,7 +149,11 @@ def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
 
 
 def margin_of(key: tuple[str, str], margins: Margins) -> float:
-    """Return the declared margin of a (label, metric); that of means of AUROC holds for the main endpoint."""
+    """Return the declared margin of a (label, metric); that of means of AUROC holds for the main endpoint.
+
+    >>> margin_of(("macro", "auroc"), Margins()), margin_of(("Mass", "auroc"), Margins())
+    (0.01, 0.02)
+    """
     label, metric = key
     if metric != "auroc":
         return margins.f1
@@ -218,7 +222,11 @@ def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool)
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Return Holm's step-down adjusted p values (K,); NaN stays NaN and is no test."""
+    """Return Holm's step-down adjusted p values (K,); NaN stays NaN and is no test.
+
+    >>> holm(np.array([0.01, 0.04, np.nan])).tolist()
+    [0.02, 0.04, nan]
+    """
     adjusted = np.full(len(p), np.nan)
     order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN sorts last
     steps = p[order] * np.arange(len(order), 0, -1)

@@ -85,7 +85,12 @@ class Design:
 
 
 def power_equivalent(spread: SeedSpread, design: Design, margin: float, difference: float = 0.0) -> float:
-    """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``."""
+    """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> round(power_equivalent(spread, Design(patients=500, seeds=5), margin=0.01), 2)
+    0.67
+    """
     reach, deviation = _reach(spread, design, 1 - ALPHA), design.deviation(spread)
     return _inside(margin - reach, deviation, difference)
 
@@ -114,6 +119,10 @@ def patients_to_see(spread: SeedSpread, design: Design, difference: float) -> in
 
     At best: as if its variance were known, so that no seeds are spent on finding it out. None where the
     spread between seeds alone hides the difference.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> patients_to_see(spread, Design(patients=500, seeds=3, share=0), difference=0.005)
+    1675
     """
     wanted = (difference / (ndtri(1 - ALPHA / 2) + ndtri(POWER))) ** 2  # the variance that is small enough
     luck, skill = design.parts(spread)
@@ -150,9 +159,13 @@ def answers(
 
 
 def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> int | None:
-    """Return the fewest ``what`` (seeds or patients) with which ``chance`` reaches 80 %.
+    """Return the fewest seeds or patients (``quantity``) with which ``chance`` reaches 80 %.
 
     To one in ten thousand; None where it is out of reach.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> fewest("seeds", lambda design: power_equivalent(spread, design, margin=0.01), Design(500, 3))
+    6
     """
 
     def reached(count: int) -> bool:

@@ -31,7 +31,11 @@ _RULES = {
 
 
 def findings_of(table: pd.DataFrame) -> list[str]:
-    """Return the findings of a predictions table, in the order of their columns."""
+    """Return the findings of a predictions table, in the order of their columns.
+
+    >>> findings_of(pd.DataFrame(columns=["image", "label_Mass", "score_Mass"]))
+    ['Mass']
+    """
     return [name.removeprefix(LABEL) for name in table.columns if name.startswith(LABEL)]
 
 
@@ -52,6 +56,11 @@ def predictions_table(
     """Return a predictions table of ``labels`` and ``scores`` (n, L) beside the images' ``identity``.
 
     A label that is NaN is not known: its column is nullable.
+
+    >>> identity = pd.DataFrame({"image": ["a", "b"], "split": "test"})
+    >>> table = predictions_table(identity, ["Mass"], np.array([[1.0], [np.nan]]), np.array([[0.75], [0.5]]))
+    >>> table.columns.tolist(), table["label_Mass"].tolist()
+    (['image', 'split', 'label_Mass', 'score_Mass'], [1, <NA>])
     """
     missing = np.isnan(labels).any(axis=0)
     truth = pd.DataFrame(labels, columns=[LABEL + finding for finding in findings])

@@ -32,6 +32,13 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     network over all that was changed, per change over all networks, and over everything; their sums of
     squares are added, as if one share held for all. A network is in one pair of settings of a pool, the one
     with most seeds: its other pairs are not independent of that.
+
+    >>> seeds = pd.DataFrame({"seed": range(4), "seed_b": range(4), "value": [0.71, 0.72, 0.70, 0.73]})
+    >>> seeds = seeds.assign(value_b=seeds["value"] + [0.001, -0.001, 0.001, -0.001], changed="precision")
+    >>> seeds = seeds.assign(difference=seeds["value"] - seeds["value_b"], label="macro", metric="f1_macro")
+    >>> seeds = seeds.assign(architecture="net", dataset="a", platform="cpu", dataset_b="b", platform_b="cpu")
+    >>> round(float(shares(seeds).iloc[0]["share"]), 3)  # a seed does nearly the same under both settings
+    0.004
     """
     paired = _named_alike(table[(table["seed"] == table["seed_b"]) & table["difference"].notna()])
     by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
