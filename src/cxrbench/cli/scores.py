@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from tabulate import tabulate
@@ -271,9 +271,8 @@ def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list
 
     if "dataset" not in table:
         return [*_verdict(table, metric), "", in_columns(_readable(table), _HEADS)]
-    drawn = table["dataset"].str.startswith("phantom")
-    if group is None and not drawn.all():
-        table = table[~drawn]
+    if group is None and not table["drawn"].all():
+        table = table[~table["drawn"]]
     run = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
     if run.nunique() == 1:
         return [run.iloc[0], *_verdict(table, metric), "", in_columns(_readable(table), _HEADS)]
@@ -307,7 +306,7 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     return [wrapped(f"{shown}, which takes {enough} seeds.", "")]
 
 
-def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], SeedSpread]]:
+def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, Any], SeedSpread]]:
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
     from cxrbench.statistics.power import recorded_spreads
     from cxrbench.study.files import read_csv
@@ -318,6 +317,8 @@ def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str],
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
         )
     table = read_csv(path)
+    if "drawn" not in table:
+        raise UserError(f"{path}: an earlier version wrote it; run `make paper-from-evidence`")
     names = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
     asked = (table["metric"] == metric) & (names + "/").str.startswith(f"{group}/" if group else "")
     within = {tuple(row) for row in table.loc[asked, ["dataset", "architecture", "platform"]].to_numpy()}
@@ -383,4 +384,6 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         for name in table.columns.intersection(list(_FORMATS))
     }
     shown = table.assign(**{name: column.fillna(_NONE) for name, column in texts.items()})
-    return shown.drop(columns=[*_SAID, "dataset", "architecture", "platform", "metric"], errors="ignore")
+    return shown.drop(
+        columns=[*_SAID, "dataset", "architecture", "platform", "metric", "drawn"], errors="ignore"
+    )

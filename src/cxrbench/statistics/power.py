@@ -207,13 +207,13 @@ def _chi_quantile(level: np.ndarray | float, freedom: int) -> np.ndarray:
 
 def recorded_spreads(
     spread: pd.DataFrame, metrics: Iterable[str] = COMPARED, fixed: bool = False
-) -> list[tuple[dict[str, str], SeedSpread, int]]:
+) -> list[tuple[dict[str, Any], SeedSpread, int]]:
     """Return the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
     which they have in common, is taken off (``patient_sampling_variance`` in components.py). The variance of
-    skill is pooled over the groups of a metric, drawn and real ones apart: three seeds alone say little of
-    it. AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
+    skill is pooled over the groups of a metric, those on ``drawn`` images apart: three seeds alone say little
+    of it. AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
     """
     end = "_fixed" if fixed else ""
     labels = {name: METRICS[name].label for name in metrics}
@@ -221,13 +221,13 @@ def recorded_spreads(
     rows = rows.assign(freedom=rows["n_seeds"] - 1, luck=_luck(rows, end))
     rows = rows[(rows["luck"] > 0) & rows["seed_sd_beyond_patients"].notna()]
     skill = rows["freedom"] * (rows["seed_sd"] ** 2 - _luck(rows, ""))  # seeds choose their thresholds anew
-    kind = [rows["metric"], rows["dataset"].str.startswith("phantom")]
+    kind = [rows["metric"], rows["drawn"]]
     freedom = rows["freedom"].groupby(kind).transform("sum")
     pooled = (skill.groupby(kind).transform("sum") / freedom).clip(lower=0)
     rows = rows.assign(seed_sd_pooled=np.sqrt(pooled), pooled=freedom)
     return [
         (
-            {name: str(row[name]) for name in _GROUP},
+            {name: row[name] for name in (*_GROUP, "drawn")},
             SeedSpread(row["luck"] ** 0.5, row["n_patients"], row["seed_sd_pooled"], int(row["pooled"])),
             int(row["n_seeds"]),
         )
