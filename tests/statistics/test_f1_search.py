@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 from columns import LABELS, SCORES
 from cxrbench.statistics.evaluate import evaluate, one_per_metric
 from cxrbench.statistics.f1_search import COLUMNS, PREVALENCES, crossing, f1_search, values_by_prevalence
-from cxrbench.statistics.measures import DEFINITIONS
+from cxrbench.statistics.metrics import DEFINITIONS
 from cxrbench.statistics.sample import Sample, sample_of
 
 

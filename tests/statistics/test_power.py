@@ -98,9 +98,13 @@ def test_the_command_answers_from_given_numbers_and_names_what_is_wrong(tmp_path
     assert {name: row[name] for name in known} == pytest.approx(known, rel=1e-6)
     shown = must_work(*given, "--share", "1").stdout
     assert "none suffices" in shown and max(map(len, shown.splitlines())) <= 100
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier/spread.csv").write_text("dataset,metric\n")
     for words, message in [
         (["power", "--tables", str(tmp_path)], "make paper-from-evidence"),
+        (["power", "--tables", str(tmp_path / "earlier")], "an earlier version wrote it; run `make"),
         (["power", "--patient-se", "0.004"], "--measured-on"),
+        ([*given, "--metric", "f1_micra"], "there is no spread of it; did you mean 'f1_micro'"),
         ([*given, "--patient-se", "0", "--seed-sd", "0"], "give one above zero"),
     ]:
         assert message in must_fail(*words)
@@ -135,11 +139,12 @@ def test_the_variance_of_skill_is_pooled_over_recipes() -> None:
     luck = 1.5 * (0.005**2 - 0.004**2)
     rows = [
         row
-        | {"dataset": "real", "architecture": name, "seed_sd": sd}
+        | {"dataset": "real", "architecture": name, "seed_sd": sd, "drawn": False}
         | {"seed_sd_beyond_patients": max(sd**2 - luck, 0) ** 0.5}
         for name, sd in spreads.items()
     ]
-    drawn = row | {"dataset": "phantom", "architecture": "a", "seed_sd": 0.5, "seed_sd_beyond_patients": 0.5}
+    drawn = row | {"dataset": "other", "architecture": "a", "drawn": True}
+    drawn |= {"seed_sd": 0.5, "seed_sd_beyond_patients": 0.5}
     found = recorded_spreads(pd.DataFrame([*rows, drawn]), ["f1_macro"])
     skill = np.mean([sd**2 for sd in spreads.values()]) - luck
     for _, known, seeds in found[:3]:

@@ -27,8 +27,6 @@ from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
 from cxrbench.study.files import cores, read_csv, write_csv
 from cxrbench.study.names import Cell
 
-PHANTOM = "phantom"  # how the names of drawn datasets begin
-
 
 class Scores(NamedTuple):
     """What a cell's predictions say; ``subgroups`` and ``groups`` (by label) of images in NIH's table.
@@ -51,8 +49,10 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     scored = _scored(ok["cell"], results / "cells", study)
     estimates = {cell: scores.estimate for cell, scores in scored.items()}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(scored)], ignore_index=True)
+    drawn = cells.loc[cells["drawn"].astype(bool), "dataset"]
+    spreads["drawn"] = spreads["dataset"].isin(drawn)
     paired = pairs(estimates, ok, study)
-    measured = shares(paired[~paired["dataset"].str.startswith(PHANTOM)])
+    measured = shares(paired[~paired["dataset"].isin(drawn)])
     tables = {
         "parity": _parity(estimates, ok, study),
         "contrasts": _contrasts(estimates, ok, study),

@@ -20,7 +20,7 @@ COLUMNS = [
     *("cell", "dataset", "architecture", "platform", "seed", "status", "origin", "failure", "ended"),
     *("device", "instance", "cores_used", "commit", "dirty", "attempts", "parameters"),
     *("images_per_second", "train_seconds", "total_seconds", "recipe_hash", "packed", "torch"),
-    *("train_images", "norm_images", "machine", "processor", "others_share", "busy", "update"),
+    *("train_images", "norm_images", "machine", "processor", "others_share", "busy", "update", "drawn"),
 ]
 
 Reviewed = list[tuple[str, str, str]]  # see cxrbench.evidence.expected.read_expected
@@ -36,6 +36,7 @@ def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.Dat
 
 def _row(cell: Cell, study: Study, path: Path | None, evidence: EvidenceStore) -> dict[str, Any]:
     row: dict[str, Any] = {"cell": str(cell), **vars(cell), "status": NOT_RUN, "origin": ""}
+    row["drawn"] = study.dataset(cell.dataset).source == "phantom"  # and no radiographs
     source = evidence.source_of(cell, study, path)
     if source.origin == REFUSED:
         return row | {"origin": REFUSED, "failure": evidence.refused(cell)}

@@ -13,8 +13,6 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.statistics.measures import (
-    DEFINITIONS,
-    IMAGE_LEVEL,
     both_classes,
     calls_at,
     f1,
@@ -24,6 +22,7 @@ from cxrbench.statistics.measures import (
     samples_f1,
     totals_of,
 )
+from cxrbench.statistics.metrics import DEFINITIONS, IMAGE_LEVEL
 from cxrbench.statistics.sample import Sample, choose_thresholds, sample_of, scope_of, validation_of
 
 TARGET = 0.80
