@@ -31,7 +31,8 @@ from benchmarks.coverage import (
 )
 from cxrbench.results.simulated import FIXED, MEAN, MEANS, METRICS, ONE
 from cxrbench.statistics.components import over_seeds
-from cxrbench.statistics.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate, patients_part
+from cxrbench.statistics.estimates import CellEstimate, bounds, estimate, patients_part
+from cxrbench.statistics.metrics import WITH_THRESHOLDS
 
 SEEDS = 3
 _VALIDATION = 260  # patients, about nih128's

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from cxrbench.results.pairs import COLUMNS, SEED, pairs
-from cxrbench.statistics.shares import ALL, AND_PROCESSOR, SHARE_COLUMNS, measured_share, shares
+from cxrbench.statistics.metrics import ALL
+from cxrbench.statistics.shares import AND_PROCESSOR, SHARE_COLUMNS, measured_share, shares
 from cxrbench.study.names import Cell
 from synthetic import draw_predictions, estimated, network_of
 

@@ -6,8 +6,8 @@ from sklearn.metrics import average_precision_score
 
 from columns import SCORES
 from cxrbench.statistics.auroc import average_precision
-from cxrbench.statistics.estimates import PLAIN, RANKED, TUNED, estimate, estimate_cell
-from cxrbench.statistics.measures import IMAGE_LEVEL, POOLED
+from cxrbench.statistics.estimates import estimate, estimate_cell
+from cxrbench.statistics.metrics import IMAGE_LEVEL, PLAIN, POOLED, RANKED, TUNED
 from cxrbench.statistics.sample import REFITS, sample_of, weight_blocks
 from synthetic import draw_predictions
 

@@ -16,7 +16,7 @@ from cxrbench.statistics.f1_search import (
     f1_search,
     values_by_prevalence,
 )
-from cxrbench.statistics.measures import DEFINITIONS
+from cxrbench.statistics.metrics import DEFINITIONS
 from cxrbench.statistics.sample import Sample, choose_thresholds, sample_of, validation_of
 
 

@@ -11,7 +11,8 @@ from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.statistics.components import spread
 from cxrbench.statistics.estimates import estimate_cell
 from cxrbench.statistics.evaluate import COLUMNS, evaluate, one_per_metric
-from cxrbench.statistics.measures import DEFINITIONS, IMAGE_LEVEL, f1
+from cxrbench.statistics.measures import f1
+from cxrbench.statistics.metrics import DEFINITIONS, IMAGE_LEVEL, METRICS
 from cxrbench.statistics.sample import choose_thresholds, validation_of
 from cxrbench.study.names import Cell
 from synthetic import draw_predictions
@@ -52,7 +53,7 @@ def test_table_is_tidy_and_every_metric_is_there(evaluation):
     assert note.endswith("by 200 draws of the validation patients")
     assert not table.duplicated(["split", "label", "metric", "ci_method"]).any()
     assert not one_per_metric(table).duplicated(["label", "metric"]).any()
-    assert set(DEFINITIONS) <= set(table["metric"])
+    assert set(DEFINITIONS) <= set(table["metric"]) == set(METRICS)
     assert table["value"].notna().all()
     assert (table["note"].ne("") == (table["metric"] == "calibration_error")).all()
     inside = table.dropna(subset="ci_low")

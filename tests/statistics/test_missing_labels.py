@@ -12,7 +12,8 @@ from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.statistics.estimates import estimate_cell
 from cxrbench.statistics.evaluate import evaluate, require_controls
 from cxrbench.statistics.f1_search import f1_search
-from cxrbench.statistics.measures import DEFINITIONS, IMAGE_LEVEL, patient_sums, totals_at, totals_of
+from cxrbench.statistics.measures import patient_sums, totals_at, totals_of
+from cxrbench.statistics.metrics import DEFINITIONS, IMAGE_LEVEL
 from cxrbench.statistics.predictions import predictions_table
 from cxrbench.statistics.sample import choose_thresholds, refitted, sample_of, scope_of, validation_of
 from synthetic import draw_predictions

@@ -8,7 +8,8 @@ from scipy import stats
 from columns import SCORES
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.statistics.components import SPREAD_COLUMNS, patient_sampling_variance, spread
-from cxrbench.statistics.parity import COLUMNS, EVERY, Cause, Margins, family, holm, parity
+from cxrbench.statistics.metrics import EVERY
+from cxrbench.statistics.parity import COLUMNS, Cause, Margins, family, holm, parity
 from synthetic import draw_predictions, estimated, network_of
 
 WIDE = Margins(auroc_macro=0.2, auroc_label=0.4, f1=0.3)

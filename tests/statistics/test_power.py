@@ -101,6 +101,7 @@ def test_the_command_answers_from_given_numbers_and_names_what_is_wrong(tmp_path
     for words, message in [
         (["power", "--tables", str(tmp_path)], "make paper-from-evidence"),
         (["power", "--patient-se", "0.004"], "--measured-on"),
+        ([*given, "--metric", "f1_micra"], "there is no spread of it; did you mean 'f1_micro'"),
         ([*given, "--patient-se", "0", "--seed-sd", "0"], "give one above zero"),
     ]:
         assert message in must_fail(*words)

@@ -93,6 +93,7 @@ SMALL = b"image,patient,label_Mass,score_Mass\na.png,1,1,0.5\nb.png,2,0,0.25\n"
         (b"a.png", b'""', "image is empty in line 2"),
         (b"a.png", b'\n""', "image is empty in line 3"),
         (b"_Mass", b"_\x1b[31mMass", r"no finding can have the name '\\x1b\[31mMass', which cannot be"),
+        (b"_Mass", b"_every", "no finding can have the name every, which stands for several of them"),
         (b"1,0.5", b"0x1,0.5\n0x.png,3,1,0.5", "label_Mass is '0x1'"),
     ],
 )

@@ -22,6 +22,7 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
+from cxrbench.statistics.metrics import ALL, COMPARED, METRICS, in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +36,7 @@ SOURCE = (
 
 
 _SHOWN = {
-    "average_precision": "AP",
-    "f1": "F1",
-    "calibration_error": "calib.",
+    name: METRICS[name].short for name in ("average_precision", "f1", "calibration_error")
 }  # in a terminal, beside AUROC
 _WIDTH, _LONGEST = 80, 18  # letters of a line and of a finding there
 _ALIGNED = ("left", "right", "left", *("right",) * len(_SHOWN))
@@ -101,13 +100,18 @@ def _in_a_terminal(table: pd.DataFrame) -> str:
     head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
     aligned = _ALIGNED[: len(head)]
     parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
-    pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]
+    pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == ALL].iterrows()]
     if pooled:
         parts.append(tabulate(pooled, ["all findings", "(95 %)"], tablefmt="plain", disable_numparse=True))
-    left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != "all")])
+    left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != ALL)])
     also = "Left out here, and in --out FILE.csv or --json: the other columns' intervals"
     parts.append(fill(f"{also}, {', '.join(left)}. A hyphen: undefined; the notes say why.", _WIDTH))
     return "\n\n".join(parts)
+
+
+def _score(metric: str) -> str:
+    """Return the words for a metric that is sized: of AUROC without those for the main endpoint."""
+    return METRICS[metric].score if METRICS[metric].endpoint else in_words(METRICS[metric].label, metric)
 
 
 def _number(value: float) -> str:
@@ -228,8 +232,10 @@ def power(
     import pandas as pd
 
     from cxrbench.statistics.power import Design, SeedSpread, answers
-    from cxrbench.study.names import UserError
+    from cxrbench.study.names import UserError, suggestion
 
+    if metric not in COMPARED:
+        raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, COMPARED)}")
     if patient_se is None:
         spreads = _recorded(tables / "spread.csv", group or "", metric)
     elif patient_se + seed_sd == 0:
@@ -290,7 +296,7 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     several = "dataset" in table and len(table[["dataset", "architecture", "platform"]].drop_duplicates()) > 1
     depends = f"It depends on the {'run' if several else 'share of seed variance that platforms make anew'}"
     word = "Enough" if power.min() >= POWER else "Too few" if power.max() < POWER else depends
-    within = f"{table['margin'].iloc[0]:g} in {_METRICS[metric]}"
+    within = f"{table['margin'].iloc[0]:g} in {_score(metric)}"
     agree = f"agree within {within} in {_ends(table, 'power_at_zero')} of studies"
     shown = (
         f"{word}: {_ends(table, 'seeds')} seeds and {_ends(table, 'patients')} test patients show equal "
@@ -303,12 +309,10 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
 
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], SeedSpread]]:
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
-    from cxrbench.statistics.power import METRICS, recorded_spreads
+    from cxrbench.statistics.power import recorded_spreads
     from cxrbench.study.files import read_csv
-    from cxrbench.study.names import UserError, suggestion
+    from cxrbench.study.names import UserError
 
-    if metric not in METRICS:
-        raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, METRICS)}")
     if not path.exists():
         raise UserError(
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
@@ -334,7 +338,7 @@ def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], st
     import pandas as pd
 
     from cxrbench.statistics.power import SHARES
-    from cxrbench.statistics.shares import ALL, measured_share
+    from cxrbench.statistics.shares import measured_share
 
     row = measured_share(pd.read_csv(path), architecture, metric) if path.exists() else None
     if row is None:
@@ -342,11 +346,10 @@ def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], st
     of = "all networks" if row["architecture"] == ALL else row["architecture"]
     ends = f"{row['share_low']:.2f} to {min(row['share_high'], 1):.2f}"
     pairs = f"{row['pairs']:.0f} pairs of {of}"
-    text = f"share in {_METRICS[metric]} as measured on {pairs}: {row['share']:.2f} ({ends})"
+    text = f"share in {_score(metric)} as measured on {pairs}: {row['share']:.2f} ({ends})"
     return [min(row["share"], 1.0)], f"{text}; above 1 counts as 1. --share sets another"
 
 
-_METRICS = {"auroc": "AUROC", "f1_macro": "macro F1", "f1_micro": "micro F1"}
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
 _FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_zero": "{:.0%}"}
 _FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")

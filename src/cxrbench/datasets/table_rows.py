@@ -13,6 +13,7 @@ import pandas as pd
 
 from cxrbench.datasets.split import draw_split
 from cxrbench.statistics.columns import read_columns
+from cxrbench.statistics.metrics import MEANS
 from cxrbench.study.config import TableSource
 from cxrbench.study.names import UserError, nearest
 from cxrbench.study.readers import shortened
@@ -20,7 +21,6 @@ from cxrbench.study.recipe import SPLITS
 
 ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them
 _KNOWN = ("image", "patient", "split", *ABOUT)
-_RESERVED = ("macro", "all", "every", "endpoint")  # what stands for several findings in result tables
 _UNCERTAIN = -1.0
 _MEANS = {"mask": np.nan, "positive": 1.0, "negative": 0.0}
 _OUTSIDE = r"^/|^~|^[A-Za-z]:|\\|(?:^|/)\.{1,2}(?:/|$)|//|[\x00-\x1f]"
@@ -73,10 +73,10 @@ def _chosen(config: TableSource, names: list[str]) -> dict[str, str | None]:
         if name not in others:
             hint = nearest(name, others)
             raise UserError(f"{path}:1: the config's finding '{name}' is not a column{hint}")
-        if name in _RESERVED or not name.strip() or not name.isprintable() or len(name) > 60:
+        if name in MEANS or not name.strip() or not name.isprintable() or len(name) > 60:
             raise UserError(
                 f"{path}:1: no finding can be called '{shortened(name)}'; rename the column (up to 60 "
-                f"printable characters, not {', '.join(_RESERVED)})"
+                f"printable characters, not {', '.join(MEANS)})"
             )
     if not findings:
         raise UserError(f"{path}:1: there is no column of labels; add one for each finding")

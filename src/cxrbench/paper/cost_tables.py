@@ -135,7 +135,7 @@ _DECISIONS: Columns = {
     "Capacity": "capacity:given",
     "Saved a month": ("thousands", lambda row: Range(row.saved_low, row.saved_high)),
     "Net": ("thousands", lambda row: Range(row.net_low, row.net_high)),
-    "Breaks even, months": ("one", lambda row: Range(row.break_even_from, row.break_even_to)),
+    "Breaks even, months": ("months", lambda row: Range(row.break_even_from, row.break_even_to)),
     "Verdict": "verdict:verdict",
     "Source says": "leans",
 }
@@ -218,7 +218,7 @@ def numbers(read: Results) -> Values:
         "price/sources": "; ".join(f"{name} ({rows})" for name, rows in sources.items()),
         **_day_values(read),
         **_case_values(read.csv("break_even")),
-        "cost/week": Value(WEEK_USD, "count"),
+        "cost/week": Value(WEEK_USD, "usd_given"),
         "cost/depends at": _depends_at(read.csv("decisions")),
     }
 
@@ -262,7 +262,7 @@ def _day_values(read: Results) -> Values:
     for platform in sorted(ACCELERATED & pricing.instances.keys()):
         instance = pricing.instances[platform]
         values[f"day/{platform}/instance"] = instance
-        values[f"day/{platform}/usd"] = Value(newest.get(instance, _NO_PRICE), "ratio")
+        values[f"day/{platform}/usd"] = Value(newest.get(instance, _NO_PRICE), "usd_day")
     return values
 
 
@@ -273,7 +273,7 @@ def _case_values(cases: pd.DataFrame) -> Values:
     cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
     return {
         "cost/cut date": next(iter(cut), _NO_PRICE),
-        "cost/porting": Value(first["porting"].iloc[0], "count"),
+        "cost/porting": Value(first["porting"].iloc[0], "usd_given"),
         "cost/tuning runs": range_or(last.loc[np.isfinite(last["runs"]), "runs"], "count", _NO_PRICE),
     }
 

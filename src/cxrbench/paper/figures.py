@@ -26,6 +26,7 @@ from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, real_first
 from cxrbench.results.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.statistics.calibration import reliability
+from cxrbench.statistics.metrics import MACRO
 from cxrbench.statistics.predictions import findings_of
 from cxrbench.statistics.sample import sample_of
 from cxrbench.study.files import written_aside
@@ -285,7 +286,7 @@ def auroc_per_label(read: Results) -> Figure:
     rows = with_network(read, _means(read.metrics[read.metrics["metric"] == "auroc"], read.spread))
     if rows.empty:
         return no_evidence("No cell has run.")
-    labels = [*read.findings(), "macro"]
+    labels = [*read.findings(), MACRO]
     rows = first_recipes(read.cells, rows[rows["label"].isin(labels)])
     for axes, panel_rows in _by_dataset(read, rows, 5.6, share=True):
         points(axes, panel_rows, "network", panel_rows["label"].map(labels.index), apart=0.3)

@@ -126,6 +126,8 @@ KINDS = {
     "fine": Kind(".4f"),  # standard deviations and differences of scores
     "difference": Kind(_finest),
     "signed": Kind("+.4f"),
+    "f1_given": Kind(".2f"),  # as published
+    "reach": Kind(".3f", none=UNDEFINED),  # of a margin that could be shown, of scores that lie apart
     "margin": Kind(lambda value: f".{decimals(value)}f"),
     "given": Kind("g"),  # as it was set
     "hours": Kind(".3f"),
@@ -140,6 +142,15 @@ KINDS = {
     "exact": Kind(".10g"),
     "usd": Kind(_dollars, none="none", alone=" (1 seed)"),
     "usd_hour": Kind(".4g"),
+    "usd_given": Kind(",.0f"),  # whole, as it was set
+    "usd_run": Kind(".3f"),  # of one training
+    "usd_day": Kind(".2f"),
+    "gib": Kind(".1f"),
+    "gib_given": Kind(".0f"),
+    "mib": Kind(".0f"),
+    "gmac": Kind(".2f"),
+    "months": Kind(".1f"),
+    "minutes": Kind(".1f"),
     "usd_or_blank": Kind(_dollars),
     "runs": Kind("g", unit=" runs"),
     "thousands": Kind(number=lambda value: f"{value / 1000:,.0f} k"),

@@ -256,8 +256,8 @@ def audit_table(read: Results) -> Table:
         "Network": "architecture",
         "Abstract": ("name", lambda row: _REPORTED.get(row.architecture, "")),
         "Million weights": "million:one",
-        "GMAC": "gmac:ratio",
-        "MiB/image": "activation_mib_per_image:speed",
+        "GMAC": "gmac:gmac",
+        "MiB/image": "activation_mib_per_image:mib",
         "Largest batch": "largest_batch:plain",
         "HLO": "instructions:count",
         "Conv.": "convolutions:plain",
@@ -314,14 +314,14 @@ def audit_values(read: Results) -> Values:
     captured = captured_steps(read_audit(read.recorded))
     columns: Columns = {
         "linears_on_maps": "linears_on_maps:count",
-        "step gib": "step_gib:one",
+        "step gib": "step_gib:gib",
     }
     scored = score(read_reported(), read_audit(read.recorded))
     return {
         "audit/networks": len(captured),
         "audit/pixels": SETTING.pixels,
         "audit/batch": SETTING.batch,
-        "audit/core gib": Value(CORE_GIB, "speed"),
+        "audit/core gib": Value(CORE_GIB, "gib_given"),
         "audit/instruction cap": Value(INSTRUCTION_CAP, "count"),
         "audit/predictive value": predictive_value(scored),
         **keyed(captured, "audit/{architecture}", columns),

@@ -20,8 +20,8 @@ from cxrbench.paper.results import (
 from cxrbench.results.matrix import NOT_RUN, REFUSED
 from cxrbench.results.subgroups import WIDEST
 from cxrbench.statistics.auroc import FEWEST
-from cxrbench.statistics.estimates import ENDPOINT
 from cxrbench.statistics.f1_search import TARGET, nearest_definition
+from cxrbench.statistics.metrics import ENDPOINT, MACRO
 from cxrbench.study.names import GROUP
 from cxrbench.study.platforms import ACCELERATED
 
@@ -32,7 +32,7 @@ def numbers(read: Results) -> Values:
     """Return every value that the prose may name, by key."""
     endpoint = read.study.endpoint
     values: Filled = {
-        "f1/target": Value(TARGET, "ratio"),
+        "f1/target": Value(TARGET, "f1_given"),
         "subgroups/widest": Value(WIDEST, "given"),
         "endpoint/patients": endpoint.positive_patients,
         "endpoint/declared": str(endpoint.declared or "no day"),
@@ -115,8 +115,8 @@ def _group_numbers(read: Results) -> Values:
         }
         runs = read.runs(group)
         if len(runs):
-            of["minutes"] = _mean_and_range(runs["hours_total"] * 60, "one")
-            of["usd"] = _mean_and_range(runs["usd_total"], "hours")
+            of["minutes"] = _mean_and_range(runs["hours_total"] * 60, "minutes")
+            of["usd"] = _mean_and_range(runs["usd_total"], "usd_run")
             of["instance"] = listed(runs["instance"])
         values |= {f"{'/'.join(group)}/{name}": value for name, value in of.items()}
     return values
@@ -139,16 +139,16 @@ def _picked_numbers(read: Results) -> Values:
     values: Filled = {}
     for pick, group in (("best", best), ("largest", largest)):
         values |= {f"{pick}/dataset": group[0], f"{pick}/network": group[1]}
-        values[f"{pick}/seeds"] = len(read.of(group, "auroc", "macro"))
+        values[f"{pick}/seeds"] = len(read.of(group, "auroc", MACRO))
     dataset = largest[0]
     pixels = [read.study.dataset(name).pixels for name, *_ in read.scored() if not name.startswith(PHANTOM)]
-    patients = read.of(largest, "auroc", "macro")["n_patients"].iloc[0]
+    patients = read.of(largest, "auroc", MACRO)["n_patients"].iloc[0]
     return {
         **values,
         "best/f1_macro": Value(read.f1(best, "f1_macro"), "auroc"),
         "best/f1_micro": Value(read.f1(best, "f1_micro"), "auroc"),
         "best/endpoint/note": listed(read.of(best, "auroc", ENDPOINT)["note"]),
-        "largest/auroc": Value(read.mean(largest, "auroc", "macro"), "auroc"),
+        "largest/auroc": Value(read.mean(largest, "auroc", MACRO), "auroc"),
         "largest/endpoint": Value(read.mean(largest, "auroc", ENDPOINT), "auroc"),
         "largest/patients": Value(patients if patients > 0 else "unknown", "count"),  # also where missing
         "largest/pixels": max(pixels),
@@ -163,7 +163,7 @@ def _f1_numbers(read: Results) -> Values:
     best = read.best()
     if best is None:
         return {}
-    notes = listed(read.of(best, "f1_macro", "macro")["note"])
+    notes = listed(read.of(best, "f1_macro", MACRO)["note"])
     values: Filled = {"f1/scope": notes or f"all {len(read.findings(*best))} labels"}
     rows = read.rows_of_cells(read.f1_search, best)
     any_finding = rows[rows["definition"] == "f1_any_finding"]
@@ -195,7 +195,7 @@ def _parity_numbers(read: Results) -> Values:
         "parity/pairs/accelerated": int(on_accelerators.sum()),
         **_largest(pairs),
         "parity/auroc": _verdicts(pairs),
-        "parity/f1": _verdicts(real[(real["label"] == "macro") & (real["metric"] == "f1_macro")]),
+        "parity/f1": _verdicts(real[(real["label"] == MACRO) & (real["metric"] == "f1_macro")]),
         "parity/findings": _verdicts(real[real["label"].isin(read.findings())]),
     }
 
@@ -257,7 +257,7 @@ def _contrast_numbers(read: Results) -> Values:
 def _literature_numbers(read: Results) -> Values:
     """Return sizes and citations of the published values that stand beside ours."""
     rows = read.literature
-    means = rows.loc[rows["label"] == "macro"].drop_duplicates("source")["published"]
+    means = rows.loc[rows["label"] == MACRO].drop_duplicates("source")["published"]
     return {
         **{
             f"literature/{name}": Value(_different(rows[f"n_{name}_published"]), "count")

@@ -10,6 +10,7 @@ from cxrbench.paper.results import Results, is_phantom
 from cxrbench.results import simulated
 from cxrbench.results.literature import reproductions
 from cxrbench.statistics.components import POWER
+from cxrbench.statistics.metrics import METRICS, as_title
 from cxrbench.statistics.parity import family_counts
 from cxrbench.statistics.power import (
     ASSUMED,
@@ -23,7 +24,6 @@ from cxrbench.statistics.power import (
 )
 from cxrbench.study.names import GROUP
 
-_METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}
 _NONE = "none would do"
 _NETWORK = "convnext_pico"  # the preprint's
 
@@ -35,7 +35,7 @@ def what_can_be_shown(read: Results) -> Table:
     fixed = fixed_patients(rows, read.spread)
     columns: Columns = {
         "Network": ("name", lambda row: f"{row.architecture} {row.platform}"),
-        "Metric": ("name", lambda row: _METRICS[row.metric]),
+        "Metric": ("name", lambda row: as_title(METRICS[row.metric].label, row.metric)),
         "Error": "patient_se:fine",
         "SD": "seed_sd:fine",
         "Share": (
@@ -44,7 +44,7 @@ def what_can_be_shown(read: Results) -> Table:
                 f"{row.share:g}" if row.share_from == ASSUMED else WithInterval(row.share, note="measured")
             ),
         ),
-        "Could show": "smallest_margin:score",
+        "Could show": "smallest_margin:reach",
         "Power": "power_at_zero:share",
         "Seeds needed": "seeds_needed:needed",
         "Seeds, upper": ("needed", lambda row: upper.get(row.Index, "")),
@@ -71,7 +71,7 @@ def numbers(read: Results) -> Values:
         **{f"preprint/f1/{platform}": Value(f1, "fine") for platform, f1 in PREPRINT.items()},
         "power/level": Value(POWER, "share"),
         **({"margin/reproductions": Value(apart[0], "fine")} if apart else {}),
-        **({"margin/reproductions/largest": Value(apart[1], "score")} if apart else {}),
+        **({"margin/reproductions/largest": Value(apart[1], "reach")} if apart else {}),
         **_power(read),
         **{
             name: range_or(100 * rates, "rate", "not simulated")

@@ -14,8 +14,8 @@ from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors
 from cxrbench.evidence.store import DEFAULTS, read_measured
 from cxrbench.paper.formats import Range, WithInterval
 from cxrbench.results.scoring import read_metrics
-from cxrbench.statistics.estimates import ENDPOINT
 from cxrbench.statistics.evaluate import prevalence
+from cxrbench.statistics.metrics import ENDPOINT, MACRO, METRICS, findings_among
 from cxrbench.study.config import NihSource, Study, read_study
 from cxrbench.study.files import read_csv
 from cxrbench.study.names import GROUP
@@ -77,8 +77,7 @@ class Results:
     def findings(self, *group: str) -> list[str]:
         """Return the findings that were scored in a group (or those that begin so), in the data's order."""
         rows = rows_of(self.metrics, *group)
-        labels = rows.loc[rows["metric"] == "auroc", "label"].unique()
-        return [label for label in labels if label not in ("macro", ENDPOINT)]
+        return findings_among(rows.loc[rows["metric"] == "auroc", "label"])
 
     def main(self) -> str | None:
         """Return the paper's main dataset: the first scored on real radiographs, else on phantoms."""
@@ -106,14 +105,14 @@ class Results:
     def best(self) -> Group | None:
         """Return the group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""
         groups = [group for group in self.scored(main=True) if not group[0].startswith(PHANTOM)]
-        return max(groups, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
+        return max(groups, key=lambda group: self.of(group, "auroc", MACRO)["value"].mean(), default=None)
 
     def largest(self) -> Group | None:
         """Return the group with the best mean macro AUROC on the largest real radiographs."""
         real = [group for group in self.scored() if not group[0].startswith(PHANTOM)]
         sizes = {group: self.study.dataset(group[0]).pixels for group in real}
         of_size = [group for group in real if sizes[group] == max(sizes.values())]
-        return max(of_size, key=lambda group: self.of(group, "auroc", "macro")["value"].mean(), default=None)
+        return max(of_size, key=lambda group: self.of(group, "auroc", MACRO)["value"].mean(), default=None)
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
         """Return the rows of a metric for a group, one per seed."""
@@ -140,7 +139,7 @@ class Results:
 
     def f1(self, group: Group, definition: str) -> WithInterval:
         """Return :meth:`mean` of a definition of F1 over all findings."""
-        return self.mean(group, definition, "macro" if definition == "f1_macro" else "all")
+        return self.mean(group, definition, METRICS[definition].label)
 
     def prevalence(self, group: Group) -> pd.Series:
         """Return the share of positive test images of each finding."""
@@ -154,7 +153,7 @@ class Results:
 
     def interval_of(self, group: Group) -> str:
         """Return what the intervals of a group's means speak of: one network, or the recipe."""
-        rows = self.of(group, "auroc", "macro")
+        rows = self.of(group, "auroc", MACRO)
         subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
         return subject if rows["n_patients"].notna().any() else f"{subject}; images as patients"
 

@@ -22,17 +22,16 @@ from cxrbench.paper.formats import (
 )
 from cxrbench.paper.results import Results, difference, is_phantom, processors_differ, seeds_of
 from cxrbench.results.pairs import JUDGED, PLATFORM, PROCESSOR, SEED
-from cxrbench.statistics.estimates import ENDPOINT
-from cxrbench.statistics.measures import DEFINITIONS
+from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
-from cxrbench.statistics.shares import ALL, AND_PROCESSOR, OF_METRIC
+from cxrbench.statistics.shares import AND_PROCESSOR
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}
 WORDS = {  # of what is changed, in the order of figure and table
     **{name + more: f"{word}{more}" for name, word in _SETTINGS.items() for more in ("", AND_PROCESSOR)},
     PROCESSOR: "processor",
 }
-SCORES = {"f1_macro": "macro F1", "f1_micro": "micro F1", "auroc": "main endpoint"}
+SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
 
 
 def pairs_drawn(read: Results) -> pd.DataFrame:
@@ -61,7 +60,7 @@ def shares(read: Results) -> Table:
     rows = read.shares
     if rows.empty:
         return Table(rows)
-    shown = [(OF_METRIC.get(metric, ALL), metric) for metric in ("auroc", "f1_macro", "f1_micro")]
+    shown = [(METRICS[metric].label, metric) for metric in COMPARED]
     rows = rows[pd.MultiIndex.from_frame(rows[["label", "metric"]]).isin(shown)]
     columns: Columns = {
         "Score": ("name", lambda row: SCORES[row.metric]),
@@ -112,7 +111,7 @@ def _share_numbers(read: Results) -> Values:
     values: Filled = {}
     rows = read.shares
     for row in rows[rows["changed"] == ALL].itertuples() if len(rows) else ():
-        if row.label == OF_METRIC.get(row.metric, ALL):
+        if row.label == METRICS[row.metric].label:
             key = f"share/{row.architecture}/{row.metric}"
             values[key] = Value(WithInterval(row.share, row.share_low, row.share_high), "ratio")
             values[f"{key}/pairs"] = int(row.pairs)

@@ -11,6 +11,7 @@ from cxrbench.evidence.expected import EXPECTED, read_expected
 from cxrbench.paper.formats import missing, text
 from cxrbench.paper.results import Group, Results
 from cxrbench.results.matrix import State, matrix, state_of, tally
+from cxrbench.statistics.metrics import MACRO
 from cxrbench.study.names import GROUP
 
 
@@ -21,7 +22,8 @@ def summary(read: Results, result: Path, expected: Path = EXPECTED) -> str:
     rows = [["", "", *read.cells["platform"].unique()]]
     for row in matrix(read.cells, states):
         rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
-    seeds = read.metrics.query("metric == 'auroc' and label == 'macro'").groupby(GROUP, sort=False)
+    macro = (read.metrics["metric"] == "auroc") & (read.metrics["label"] == MACRO)
+    seeds = read.metrics[macro].groupby(GROUP, sort=False)
     scores = [[*group, *_score(read, group, rows)] for group, rows in seeds]
     counts = {len(read.findings(*group)) for group, _ in seeds}
     count = f"{min(counts)} " if len(counts) == 1 else ""
@@ -42,7 +44,7 @@ def _score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
     """Return a group's mean macro AUROC with its interval, and what that interval covers."""
     unit = "patients" if seeds["n_patients"].notna().any() else "images"
     covers = f"{unit} of one seed" if len(seeds) == 1 else f"{unit} and {len(seeds)} seeds"
-    mean = read.mean(group, "auroc", "macro")
+    mean = read.mean(group, "auroc", MACRO)
     return text(mean, "auroc"), "no interval" if missing(mean.low) else covers
 
 

@@ -36,9 +36,9 @@ from cxrbench.paper.results import (
 )
 from cxrbench.results.pairs import JUDGED
 from cxrbench.results.subgroups import NO_CLAIM, WIDEST
-from cxrbench.statistics.estimates import ENDPOINT
 from cxrbench.statistics.f1_search import OTHERS
-from cxrbench.statistics.parity import EVERY, Cause
+from cxrbench.statistics.metrics import ENDPOINT, EVERY, MACRO, in_words
+from cxrbench.statistics.parity import Cause
 from cxrbench.study.names import GROUP
 from cxrbench.study.recipe import SPLITS
 
@@ -81,7 +81,7 @@ def main_endpoint(read: Results) -> Iterator[Fields]:
         yield {
             "Network": " ".join(group),
             "Main endpoint": read.mean(group, "auroc", ENDPOINT),
-            "All findings": read.mean(group, "auroc", "macro"),
+            "All findings": read.mean(group, "auroc", MACRO),
             "Main endpoint, each patient once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
             _INTERVAL_OF: read.interval_of(group),
         }
@@ -115,7 +115,7 @@ def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
     findings = dict.fromkeys(finding for group in groups for finding in read.findings(*group))
     labels = {words(label): label for label in findings}
     labels |= {"Main endpoint": ENDPOINT} if metric == "auroc" else {}
-    labels |= {"Macro": "macro"}
+    labels |= {"Macro": MACRO}
     rows = {name: partial(read.mean, metric=metric, label=label) for name, label in labels.items()}
     return _by_group(read, groups, "Finding", rows)
 
@@ -140,14 +140,14 @@ _CALIBRATION = ("Calibration error", "By chance", "In the large, %", "Brier scor
 def calibration(read: Results) -> Iterator[Fields]:
     """Calibration of every network on real radiographs (of all where there are none), means over findings."""
     for group in _real(read):
-        chance = read.of(group, "calibration_error_by_chance", "macro")["value"]
+        chance = read.of(group, "calibration_error_by_chance", MACRO)["value"]
         yield {
             "Network": " ".join(group),
-            "Calibration error": range_of_seeds(read.of(group, "calibration_error", "macro")["value"]),
+            "Calibration error": range_of_seeds(read.of(group, "calibration_error", MACRO)["value"]),
             "By chance": range_of_seeds(chance),
             "In the large, %": read.mean(group, "calibration_in_the_large", "macro", scale=100),
-            "Brier score": read.mean(group, "brier", "macro"),
-            "Average precision": read.mean(group, "average_precision", "macro"),
+            "Brier score": read.mean(group, "brier", MACRO),
+            "Average precision": read.mean(group, "average_precision", MACRO),
             "Prevalence": read.prevalence(group).mean(),
             _INTERVAL_OF: read.interval_of(group),
         }
@@ -245,7 +245,7 @@ def _contrasts(read: Results) -> pd.DataFrame:
 def subgroups_of_cells(read: Results) -> Iterator[Fields]:
     """Macro AUROC by sex and view on real radiographs; no difference is tested."""
     rows = read.subgroups
-    rows = rows[(rows["label"] == "macro") & ~is_phantom(rows["cell"])]
+    rows = rows[(rows["label"] == MACRO) & ~is_phantom(rows["cell"])]
     cells = rows["cell"].str.rsplit("/", n=1).str[0]
     for (name, kind, value), seeds in rows.groupby([cells, "group", "value_of_group"], sort=False):
         group: Group = tuple(name.split("/"))  # type: ignore[assignment]
@@ -269,7 +269,7 @@ def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
     rows = read.parity[(read.parity["kind"] == "noise floor") == floors]
     if drawn is not None:
         rows = rows[is_phantom(rows["dataset"]) == drawn]
-    rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, "macro", EVERY])]
+    rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, MACRO, EVERY])]
     columns: Columns = {
         "Cells": ("name", lambda row: f"{row.dataset} {row.architecture}"),
         "Platforms": ("name", lambda row: f"{row.platform_a} - {row.platform_b}"),
@@ -316,9 +316,7 @@ def noise_floors(read: Results) -> Table:
 
 
 def _metric(row: Any) -> str:
-    means = {"auroc": "mean AUROC", "f1_macro": "macro F1", "f1_micro": "micro F1"}
-    of_findings = {ENDPOINT: "main endpoint", EVERY: "every finding"}
-    return of_findings.get(row.label) or means.get(row.metric, words(row.metric))
+    return "mean AUROC" if (row.label, row.metric) == (MACRO, "auroc") else in_words(row.label, row.metric)
 
 
 def _verdict(row: Any) -> Judgement:

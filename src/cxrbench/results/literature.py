@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from cxrbench.statistics.metrics import MACRO
 from cxrbench.study.readers import OR_NONE, Row, Text, read_rows
 
 _Count = Annotated[Annotated[int, Field(gt=0, le=10**9)] | None, OR_NONE]
@@ -75,7 +76,7 @@ def reproductions(literature: pd.DataFrame) -> tuple[float, float] | None:
     if not set(_REPRODUCTIONS) <= set(published):
         return None
     apart = (published[_REPRODUCTIONS[0]] - published[_REPRODUCTIONS[1]]).abs()
-    return float(apart["macro"]), float(apart.drop("macro").max())
+    return float(apart[MACRO]), float(apart.drop(MACRO).max())
 
 
 def _note(row: dict) -> str:

@@ -25,8 +25,8 @@ import pandas as pd
 
 from cxrbench.statistics.auroc import mean_value
 from cxrbench.statistics.components import ALPHA, MIN_SEEDS, between_platforms
-from cxrbench.statistics.estimates import ENDPOINT, CellEstimate
-from cxrbench.statistics.measures import DEFINITIONS, IMAGE_LEVEL
+from cxrbench.statistics.estimates import CellEstimate
+from cxrbench.statistics.metrics import DEFINITIONS, ENDPOINT, MACRO, METRICS
 from cxrbench.statistics.parity import Margins, Seeds, compared_seeds, margin_of, verdict_on
 from cxrbench.statistics.shares import AND_PROCESSOR
 from cxrbench.study.config import Study
@@ -35,15 +35,14 @@ from cxrbench.study.names import Cell
 SEED, PLATFORM, PROCESSOR = "seed", "platform", "processor"
 BETWEEN = (PLATFORM, "precision", "threads", PROCESSOR)  # what is changed with the same seed
 _METRICS = (
-    *((ENDPOINT, "auroc"), ("macro", "auroc")),
-    *(("macro" if name == "f1_macro" else "all", name) for name in DEFINITIONS if name not in IMAGE_LEVEL),
-    *(("all", name) for name in IMAGE_LEVEL),
+    *((ENDPOINT, "auroc"), (MACRO, "auroc")),
+    *((METRICS[name].label, name) for name in DEFINITIONS),
 )
 COLUMNS = [
     *("changed", "dataset", "architecture", "platform", "dataset_b", "platform_b", "seed", "seed_b"),
     *("label", "metric", "value", "value_b", "difference", "processor", "processor_b"),
 ]
-_CONTRASTED = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"))
+_CONTRASTED = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (MACRO, "f1_macro"))
 _SOURCE = "source"  # other images: nothing to contrast
 JUDGED = "precision"  # the setting that is judged as platforms are
 CONTRAST_COLUMNS = [

@@ -19,12 +19,13 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, load_in_words
 from cxrbench.evidence.store import check_evidence
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
+from cxrbench.statistics.metrics import MACRO, in_words
 from cxrbench.study.names import Cell, UserError, find_cells
 
 _Z = 1.96
 REPRODUCTIONS = "reproductions.csv"  # cells that were trained again: machines, instructions, differences
 SPEED, _STATUS = "images per second", "status"
-_SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
+_SCORES = {key: in_words(*key) for key in ((MACRO, "auroc"), (MACRO, "f1_macro"))}
 
 
 @dataclass(frozen=True)

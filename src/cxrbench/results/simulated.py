@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from cxrbench.statistics.metrics import METRICS as METRICS_OF_SCORES
+from cxrbench.statistics.metrics import PLAIN, TUNED, as_title
+
 
 class Simulation(NamedTuple):
     """A recorded table: its file below the folder of recorded evidence, and its columns."""
@@ -47,24 +50,18 @@ ERRORS = (DIFFERENT, SOME_DIFFERENT, EQUIVALENT, EVERY_EQUIVALENT, MACRO_EQUIVAL
 MEAN_HOLDS = "interval of the mean over seeds holds the truth"
 # of MEANS: each kind also with FIXED behind it, for thresholds taken as fixed
 ONE, MEAN, FIXED = "one network", "mean of three", ", thresholds fixed"
+
+
 # labels in the column ``metric`` of MEANS, by (label, metric) of a cell's table; no label: of each finding
-F1_WHOLE = {
-    ("macro", "f1_macro"): "F1, macro",
-    ("all", "f1_weighted"): "F1, weighted",
-    ("all", "f1_micro"): "F1, micro",
-    ("all", "f1_samples"): "F1, samples",
-}
-PRECISION_WHOLE = {("macro", "average_precision"): "average precision, macro"}
-CALIBRATION_WHOLE = {
-    ("macro", "brier"): "Brier score, macro",
-    ("macro", "calibration_in_the_large"): "calibration in the large, macro",
-}
-BY_FINDING = {
-    ("", "average_precision"): "average precision",
-    ("", "f1"): "F1",
-    ("", "sensitivity_at_specificity_90"): "sensitivity",
-    ("", "specificity_at_that_threshold"): "specificity",
-}
+def _titles(*names: str, single: bool = False) -> dict[tuple[str, str], str]:
+    keys = [("" if single else METRICS_OF_SCORES[name].label, name) for name in names]
+    return {key: as_title(*key) for key in keys}
+
+
+F1_WHOLE = _titles("f1_macro", "f1_weighted", "f1_micro", "f1_samples")
+PRECISION_WHOLE = _titles("average_precision")
+CALIBRATION_WHOLE = _titles(*PLAIN)
+BY_FINDING = _titles("average_precision", *TUNED, single=True)
 METRICS = PRECISION_WHOLE | CALIBRATION_WHOLE | F1_WHOLE | BY_FINDING
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from cxrbench.statistics.auroc import Estimate, auroc
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import CellEstimate, areas_with_ends
+from cxrbench.statistics.metrics import MACRO
 from cxrbench.statistics.sample import Sample, sample_of, scope_of
 
 WIDEST = 0.2  # an interval wider than this supports no claim
@@ -33,7 +34,7 @@ class _Group(NamedTuple):
     @property
     def label(self) -> str:
         """The name of its mean over labels."""
-        return f"macro, {self.kind} {self.name}"
+        return f"{MACRO}, {self.kind} {self.name}"
 
 
 def subgroups(predictions: pd.DataFrame, nih: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, CellEstimate]]:
@@ -80,7 +81,7 @@ def _table(group: _Group) -> pd.DataFrame:
     narrow = (table["ci_high"] - table["ci_low"]) <= WIDEST  # false for an unknown interval too
     left_out = ", ".join(np.array(sample.names)[~shared]) if shared.any() else ""
     return table.assign(
-        label=[*sample.names, "macro"],
+        label=[*sample.names, MACRO],
         left_out=[*("" for _ in sample.names), left_out],
         note=np.where(np.isnan(both.value), "undefined: only one class", np.where(narrow, "", NO_CLAIM)),
         group=group.kind,

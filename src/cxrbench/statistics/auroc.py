@@ -131,6 +131,9 @@ def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
     """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946, eq. 17).
 
     Unlimited where all are zero, NaN where one is unknown.
+
+    >>> satterthwaite(np.array([1.0, 1.0]), np.array([4.0, 4.0]))
+    8.0
     """
     total = np.sum(variances)
     if total == 0:
@@ -167,6 +170,14 @@ def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
 
     With a single positive (or negative) cluster the value is defined and its variance is not. ``by_patient``:
     each patient of a class counts once, however many images of it he has.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> from cxrbench.statistics.sample import sample_of
+    >>> estimate = auroc(sample_of(table))  # of the 2 x 4 pairs, one is in the wrong order
+    >>> estimate.value.tolist(), estimate.influence.shape
+    ([0.875], (4, 1))
     """
     n, labels = sample.labels.shape
     influence, share = np.zeros((2, n, labels))

@@ -16,6 +16,12 @@ def reliability(sample: Sample, bins: int = BINS) -> pd.DataFrame:
     All pairs of an image and a finding are pooled and cut into ``bins`` with equally many; tied scores stay
     together, so a bin may be empty and is left out. The interval is Clopper and Pearson's for the effective
     number of pairs (Korn and Graubard 1998): of independent ones that would have the clustered variance.
+
+    >>> from cxrbench.statistics.sample import sample_of
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> reliability(sample_of(table), bins=2)[["score", "share"]].round(3).to_numpy().tolist()
+    [[0.233, 0.0], [0.733, 0.667]]
     """
     scores, labels = sample.scores.ravel(), sample.labels.ravel().astype(float)
     patients = np.repeat(sample.clusters, sample.labels.shape[1])

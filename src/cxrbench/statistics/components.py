@@ -77,6 +77,16 @@ def between_platforms(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> D
     """Mean over ``a``'s seeds minus mean over ``b``'s, on the same images: seed -> estimate, at least two.
 
     Of the same seeds it is the mean of their differences; other seeds count as independent.
+
+    >>> rng = np.random.default_rng(0)
+    >>> def network(value):  # of 200 patients, with a standard error of about 0.01
+    ...     influence = rng.normal(0, 0.01 / 200**0.5, (200, 1))
+    ...     return Estimate(np.array([value]), influence, np.array([199.0]))
+    >>> a, b = ({seed: network(v + seed / 1000) for seed in range(3)} for v in (0.72, 0.71))
+    >>> difference = between_platforms(a, b)
+    >>> low, high = difference.interval(0.95)
+    >>> float(difference.value[0].round(4)), bool(low[0] < 0.01 < high[0])
+    (0.01, True)
     """
     if a.keys() == b.keys():
         seeds = [between_networks(a[seed], b[seed]) for seed in a]
@@ -90,6 +100,15 @@ def between_networks(a: Estimate, b: Estimate) -> Estimate:
     """One trained network minus another on the same images: its error is of patients, not of seeds.
 
     With one image per patient ``value / error`` is DeLong's paired z (DeLong et al. 1988, eq. 7).
+
+    >>> import pandas as pd
+    >>> from cxrbench.statistics.auroc import auroc
+    >>> from cxrbench.statistics.sample import sample_of
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> other = table.assign(score_Mass=[0.9, 0.4, 0.8, 0.7, 0.2, 0.1])  # all pairs in order
+    >>> between_networks(auroc(sample_of(other)), auroc(sample_of(table))).value.tolist()
+    [0.125]
     """
     return Estimate(a.value - b.value, a.influence - b.influence, np.minimum(a.freedom, b.freedom))
 
@@ -142,7 +161,12 @@ def _difference(
 
 
 def seed_variance(seeds: list[Estimate]) -> np.ndarray:
-    """Observed variance between seeds (K,), n - 1 in the denominator."""
+    """Observed variance between seeds (K,), n - 1 in the denominator.
+
+    >>> networks = [Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in (0.70, 0.71, 0.72)]
+    >>> seed_variance(networks).round(6).tolist()
+    [0.0001]
+    """
     return np.var([seed.value for seed in seeds], axis=0, ddof=1)
 
 

@@ -28,8 +28,6 @@ from cxrbench.statistics.auroc import (
     variance_of,
 )
 from cxrbench.statistics.measures import (
-    IMAGE_LEVEL,
-    POOLED,
     Sums,
     f1_measures,
     patient_sums,
@@ -38,6 +36,18 @@ from cxrbench.statistics.measures import (
     totals_at,
     totals_of,
     tuned_parts,
+)
+from cxrbench.statistics.metrics import (
+    ENDPOINT,
+    IMAGE_LEVEL,
+    MACRO,
+    METRICS,
+    PLAIN,
+    POOLED,
+    RANKED,
+    TUNED,
+    Basis,
+    findings_among,
 )
 from cxrbench.statistics.sample import (
     REFITS,
@@ -50,14 +60,7 @@ from cxrbench.statistics.sample import (
     validation_of,
 )
 
-RANKED = ("auroc", "auroc_patient_weighted", "average_precision")
-PLAIN = ("brier", "calibration_in_the_large")
-ENDPOINT = "endpoint"  # the label of the mean over findings with enough positive test patients
-OF_ENDPOINT = ("auroc", "auroc_patient_weighted")
-TUNED = ("f1", "sensitivity_at_specificity_90", "specificity_at_that_threshold")
 FEWEST_POSITIVE = 10  # test patients with a finding of the main endpoint, where nothing else was declared
-COMPARED = ("auroc", "f1_macro", "f1_micro")  # between platforms
-WITH_THRESHOLDS = (*TUNED, "f1_macro", *POOLED, *IMAGE_LEVEL)
 
 
 class Run(Protocol):
@@ -171,6 +174,13 @@ def estimate_cell(predictions: pd.DataFrame, least: int = FEWEST_POSITIVE) -> Ce
     """Return every metric of the test rows with its influence; thresholds come from the ``val`` rows.
 
     ``least``: how many positive test patients a finding of the main endpoint has at least.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> cell = estimate_cell(table, least=2)
+    >>> float(cell.estimate.value[cell.keys.index(("Mass", "auroc"))])
+    0.875
     """
     return estimate(sample_of(predictions), validation_of(predictions), least)
 
@@ -196,7 +206,7 @@ def estimate(sample: Sample, val: Sample | None, least: int = FEWEST_POSITIVE) -
             influence = np.sqrt(1 - 1 / sample.n_clusters) * (values[metric] - without[metric])
             part = Estimate(values[metric], _stacked(influence, refits.get(metric)), _freedom(sample, metric))
         labels, part, note = _described(scope, metric, part)
-        keys += [(label, "f1_macro" if (label, metric) == ("macro", "f1") else metric) for label in labels]
+        keys += [(label, "f1_macro" if (label, metric) == (MACRO, "f1") else metric) for label in labels]
         parts.append(part)
         notes += note
     joined = Estimate(
@@ -254,9 +264,9 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
         included = scope.tuned if metric in TUNED else scope.counted
         labels, usable = list(scope.names), scope.estimable
         notes = ["" if has_value else scope.reason(k) for k, has_value in enumerate(included)]
-        means = {"macro": scope.averaged(included)}
-        if metric in OF_ENDPOINT:
-            means[ENDPOINT] = means["macro"] & scope.many
+        means = {MACRO: scope.averaged(included)}
+        if METRICS[metric].endpoint:
+            means[ENDPOINT] = means[MACRO] & scope.many
         single = estimate
         for name, averaged in means.items():
             mean = single.mean(averaged)
@@ -284,7 +294,12 @@ def interval(
     value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
-    zero or unknown."""
+    zero or unknown.
+
+    >>> low, high = interval(np.array([0.8]), np.array([0.05]), np.array([30.0]))
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.679], [0.883])
+    """
     from scipy.special import expit, stdtrit  # slow, and reading metrics.csv does without it
 
     t = stdtrit(freedom, 0.5 + level / 2)
@@ -306,11 +321,15 @@ def bounds(
     """
     from scipy.special import stdtrit  # as in interval
 
-    metrics = np.array([metric for _, metric in keys])
-    by_logit = [metric in RANKED or (metric in TUNED and label != "macro") for label, metric in keys]
+    metrics = [METRICS[metric] for _, metric in keys]
+    of_findings = {*findings_among(label for label, _ in keys)}
+    by_logit = [
+        metric.basis is Basis.ORDER or (metric.basis is Basis.CALLS and label in of_findings)
+        for (label, _), metric in zip(keys, metrics, strict=True)
+    ]
     logit = interval(value, error, freedom)
     reach = np.where(error > 0, stdtrit(freedom, 0.975) * error, np.nan)
-    least = np.where(metrics == "calibration_in_the_large", -1, 0)
+    least = np.array([metric.lowest for metric in metrics])
     plain = np.clip(value - reach, least, 1), np.clip(value + reach, least, 1)
     low, high = (np.where(by_logit, *ends) for ends in zip(logit, plain, strict=True))
     return low, high

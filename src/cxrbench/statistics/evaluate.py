@@ -21,7 +21,6 @@ from cxrbench.statistics.auroc import FEWEST, auroc
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import (
     FEWEST_POSITIVE,
-    WITH_THRESHOLDS,
     CellEstimate,
     areas_with_ends,
     bounds,
@@ -30,12 +29,12 @@ from cxrbench.statistics.estimates import (
     patients_part,
 )
 from cxrbench.statistics.measures import (
-    IMAGE_LEVEL,
     calibration_by_chance,
     patient_sums,
     per_label_measures,
     totals_of,
 )
+from cxrbench.statistics.metrics import IMAGE_LEVEL, MACRO, WITH_THRESHOLDS
 from cxrbench.statistics.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 
 COLUMNS = [
@@ -61,6 +60,13 @@ def evaluate(
     ``predictions`` are already checked (:mod:`cxrbench.statistics.predictions`); ``patient`` may be absent.
     ``replicates`` are draws of patients behind ``calibration_error_by_chance``; ``least``: how many positive
     test patients a finding of the main endpoint has at least. Raises UserError when there are no test rows.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> rows = evaluate(table, replicates=10).table
+    >>> rows.query("label == 'Mass' and metric == 'auroc'")[["value", "ci_method"]].to_numpy().tolist()
+    [[0.875, 'delong-patient'], [0.875, 'delong-image']]
     """
     cell = estimate_cell(predictions, least)
     rows = [*_rows(cell), *_calibration_rows(cell, replicates)]
@@ -126,7 +132,7 @@ def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
     ):
         value = np.where(scope.counted, value, np.nan)
         mean = value[averaged].mean() if averaged.any() else np.nan
-        for label, figure, why in zip([*scope.names, "macro"], [*value, mean], reasons, strict=True):
+        for label, figure, why in zip([*scope.names, MACRO], [*value, mean], reasons, strict=True):
             yield label, metric, figure, np.nan, np.nan, "none", False, _join(why, note)
 
 

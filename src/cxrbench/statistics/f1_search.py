@@ -21,8 +21,6 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.statistics.measures import (
-    DEFINITIONS,
-    IMAGE_LEVEL,
     both_classes,
     calls_at,
     f1,
@@ -32,6 +30,7 @@ from cxrbench.statistics.measures import (
     samples_f1,
     totals_of,
 )
+from cxrbench.statistics.metrics import DEFINITIONS, IMAGE_LEVEL
 from cxrbench.statistics.sample import (
     Sample,
     Thresholds,

@@ -18,12 +18,6 @@ import numpy as np
 from cxrbench.statistics.auroc import Parts
 from cxrbench.statistics.sample import Sample, Thresholds
 
-POOLED = (
-    *("f1_micro", "f1_weighted", "f1_samples", "f1_samples_empty_is_1"),
-    *("f1_both_class_weighted", "f1_both_class_macro"),
-)
-IMAGE_LEVEL = ("f1_any_finding", "f1_no_finding")
-DEFINITIONS = ("f1_macro", *POOLED, *IMAGE_LEVEL)
 BINS = 15  # of the calibration error, with equally many images each (Nixon et al. 2019, "adaptive")
 
 _OF_LABELS = ("f1", "specificity")  # thresholds
@@ -32,7 +26,11 @@ Sums = dict[str, np.ndarray]
 
 
 def f1(hits: np.ndarray, called: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Return 2 TP / (called + positive); NaN where nothing is positive."""
+    """Return 2 TP / (called + positive); NaN where nothing is positive.
+
+    >>> float(f1(np.array(3), np.array(4), np.array(5)).round(4))
+    0.6667
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(positive > 0, 2 * hits / (called + positive), np.nan)
 
@@ -48,7 +46,13 @@ def both_classes(
 def multilabel_f1(
     hits: np.ndarray, called: np.ndarray, positive: np.ndarray, total: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the definitions that need only counts per label (..., L); ``total`` (..., L or 1) decisions."""
+    """Return the definitions that need only counts per label (..., L); ``total`` (..., L or 1) decisions.
+
+    >>> counts = {"hits": [3, 1], "called": [4, 2], "positive": [5, 2], "total": [10, 10]}
+    >>> found = multilabel_f1(**{name: np.array(count) for name, count in counts.items()})
+    >>> {name: float(found[name].round(4)) for name in ("f1_macro", "f1_micro")}
+    {'f1_macro': 0.5833, 'f1_micro': 0.6154}
+    """
     per_label, absent = both_classes(hits, called, positive, total)
     weighted = (positive * per_label + (total - positive) * absent) / total
     all_hits, all_called, all_positive = (part.sum(axis=-1) for part in (hits, called, positive))

@@ -32,7 +32,8 @@ from cxrbench.statistics.components import (
     between_platforms,
     within_platform,
 )
-from cxrbench.statistics.estimates import COMPARED, ENDPOINT, CellEstimate, RunT
+from cxrbench.statistics.estimates import CellEstimate, RunT
+from cxrbench.statistics.metrics import COMPARED, ENDPOINT, EVERY, MACRO, findings_among
 
 COLUMNS = [
     *("dataset", "architecture", "kind", "platform_a", "platform_b", "seeds_a", "seeds_b", "label", "metric"),
@@ -41,9 +42,8 @@ COLUMNS = [
     *("p_different", "p_holm", "p_equivalent", "p_tost_seeds", "n_images", "n_patients"),
     *("verdict", "cause", "reason"),
 ]
-EVERY = "every"
 # Verdicts of a pair in a table.
-_SHOWN = ((ENDPOINT, "auroc"), ("macro", "auroc"), ("macro", "f1_macro"), (EVERY, "auroc"))
+_SHOWN = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (MACRO, "f1_macro"), (EVERY, "auroc"))
 
 Seeds = dict[int, CellEstimate]
 
@@ -149,11 +149,15 @@ def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
 
 
 def margin_of(key: tuple[str, str], margins: Margins) -> float:
-    """Return the declared margin of a (label, metric); that of means of AUROC holds for the main endpoint."""
+    """Return the declared margin of a (label, metric); that of means of AUROC holds for the main endpoint.
+
+    >>> margin_of(("macro", "auroc"), Margins()), margin_of(("Mass", "auroc"), Margins())
+    (0.01, 0.02)
+    """
     label, metric = key
     if metric != "auroc":
         return margins.f1
-    return margins.auroc_macro if label in ("macro", ENDPOINT) else margins.auroc_label
+    return margins.auroc_label if findings_among([label]) else margins.auroc_macro
 
 
 def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, Any]:
@@ -218,7 +222,11 @@ def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool)
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Return Holm's step-down adjusted p values (K,); NaN stays NaN and is no test."""
+    """Return Holm's step-down adjusted p values (K,); NaN stays NaN and is no test.
+
+    >>> holm(np.array([0.01, 0.04, np.nan])).tolist()
+    [0.02, 0.04, nan]
+    """
     adjusted = np.full(len(p), np.nan)
     order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN sorts last
     steps = p[order] * np.arange(len(order), 0, -1)

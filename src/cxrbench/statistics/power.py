@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from cxrbench.statistics.components import ALPHA, POWER
-from cxrbench.statistics.estimates import ENDPOINT
+from cxrbench.statistics.metrics import COMPARED, DEFINITIONS, METRICS
 from cxrbench.statistics.parity import Margins
 from cxrbench.statistics.shares import measured_share
 
@@ -42,7 +42,6 @@ COLUMNS = [
     ),
     *("smallest_margin", "seeds_needed", "patients_needed", "difference", "seeds_to_see", "patients_to_see"),
 ]
-METRICS = ("auroc", "f1_macro", "f1_micro")  # whose spread is sized
 # The preprint's F1 of ConvNeXt-Pico (claim P02), the first of two printed values as Trainium's.
 PREPRINT = {"cuda": 0.8027, "trainium": 0.8007}
 DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
@@ -86,7 +85,12 @@ class Design:
 
 
 def power_equivalent(spread: SeedSpread, design: Design, margin: float, difference: float = 0.0) -> float:
-    """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``."""
+    """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> round(power_equivalent(spread, Design(patients=500, seeds=5), margin=0.01), 2)
+    0.67
+    """
     reach, deviation = _reach(spread, design, 1 - ALPHA), design.deviation(spread)
     return _inside(margin - reach, deviation, difference)
 
@@ -115,6 +119,10 @@ def patients_to_see(spread: SeedSpread, design: Design, difference: float) -> in
 
     At best: as if its variance were known, so that no seeds are spent on finding it out. None where the
     spread between seeds alone hides the difference.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> patients_to_see(spread, Design(patients=500, seeds=3, share=0), difference=0.005)
+    1675
     """
     wanted = (difference / (ndtri(1 - ALPHA / 2) + ndtri(POWER))) ** 2  # the variance that is small enough
     luck, skill = design.parts(spread)
@@ -151,9 +159,13 @@ def answers(
 
 
 def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> int | None:
-    """Return the fewest ``what`` (seeds or patients) with which ``chance`` reaches 80 %.
+    """Return the fewest seeds or patients (``quantity``) with which ``chance`` reaches 80 %.
 
     To one in ten thousand; None where it is out of reach.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> fewest("seeds", lambda design: power_equivalent(spread, design, margin=0.01), Design(500, 3))
+    6
     """
 
     def reached(count: int) -> bool:
@@ -194,7 +206,7 @@ def _chi_quantile(level: np.ndarray | float, freedom: int) -> np.ndarray:
 
 
 def recorded_spreads(
-    spread: pd.DataFrame, metrics: Iterable[str] = METRICS, fixed: bool = False
+    spread: pd.DataFrame, metrics: Iterable[str] = COMPARED, fixed: bool = False
 ) -> list[tuple[dict[str, str], SeedSpread, int]]:
     """Return the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
 
@@ -204,9 +216,8 @@ def recorded_spreads(
     it. AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
     """
     end = "_fixed" if fixed else ""
-    wanted = spread["label"].isin([ENDPOINT, "macro", "all"]) & spread["metric"].isin(metrics)
-    wanted &= (spread["metric"] != "auroc") | (spread["label"] == ENDPOINT)
-    rows = spread[wanted & (spread["n_seeds"] > 1)]
+    labels = {name: METRICS[name].label for name in metrics}
+    rows = spread[(spread["label"] == spread["metric"].map(labels)) & (spread["n_seeds"] > 1)]
     rows = rows.assign(freedom=rows["n_seeds"] - 1, luck=_luck(rows, end))
     rows = rows[(rows["luck"] > 0) & rows["seed_sd_beyond_patients"].notna()]
     skill = rows["freedom"] * (rows["seed_sd"] ** 2 - _luck(rows, ""))  # seeds choose their thresholds anew
@@ -259,9 +270,8 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     Columns ``metric`` and ``patients``, those of ``_GROUP`` beside. ``fixed``: with thresholds as they are,
     else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
     """
-    definitions = [name for name in spread["metric"].unique() if name.startswith("f1_")]
     rows = []
-    for named, recipe, _ in recorded_spreads(spread, definitions, fixed):
+    for named, recipe, _ in recorded_spreads(spread, DEFINITIONS, fixed):
         design = Design(recipe.patients, FEWEST_SEEDS, SHARES[0])
         rows.append(named | {"patients": patients_to_see(recipe, design, DIFFERENCE)})
     return pd.DataFrame(rows, columns=[*_GROUP, "patients"])

@@ -14,6 +14,7 @@ import pandas as pd
 
 from cxrbench.statistics.columns import read_columns
 from cxrbench.statistics.errors import UserError, and_more, nearest
+from cxrbench.statistics.metrics import MEANS
 
 FILE = "predictions.parquet"  # in a folder of a run
 SPLITS = ("train", "val", "test")
@@ -30,7 +31,11 @@ _RULES = {
 
 
 def findings_of(table: pd.DataFrame) -> list[str]:
-    """Return the findings of a predictions table, in the order of their columns."""
+    """Return the findings of a predictions table, in the order of their columns.
+
+    >>> findings_of(pd.DataFrame(columns=["image", "label_Mass", "score_Mass"]))
+    ['Mass']
+    """
     return [name.removeprefix(LABEL) for name in table.columns if name.startswith(LABEL)]
 
 
@@ -51,6 +56,11 @@ def predictions_table(
     """Return a predictions table of ``labels`` and ``scores`` (n, L) beside the images' ``identity``.
 
     A label that is NaN is not known: its column is nullable.
+
+    >>> identity = pd.DataFrame({"image": ["a", "b"], "split": "test"})
+    >>> table = predictions_table(identity, ["Mass"], np.array([[1.0], [np.nan]]), np.array([[0.75], [0.5]]))
+    >>> table.columns.tolist(), table["label_Mass"].tolist()
+    (['image', 'split', 'label_Mass', 'score_Mass'], [1, <NA>])
     """
     missing = np.isnan(labels).any(axis=0)
     truth = pd.DataFrame(labels, columns=[LABEL + finding for finding in findings])
@@ -153,7 +163,7 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
         yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
     if not named:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
-    if taken := named.keys() & {"macro", "all", "endpoint"}:
+    if taken := named.keys() & {*MEANS}:
         yield f"no finding can have the name {min(taken)}, which stands for several of them; choose another"
     for name in named:
         if not (name.strip() and name.isprintable()):

@@ -99,7 +99,15 @@ class Sample:
 
 
 def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
-    """Return the rows of ``split`` in a predictions table (``patient`` may be absent); UserError if none."""
+    """Return the rows of ``split`` in a predictions table (``patient`` may be absent); UserError if none.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
+    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
+    >>> sample = sample_of(table)
+    >>> sample.n_images, sample.n_clusters, sample.names
+    (6, 4, ('Mass',))
+    """
     rows = predictions[predictions["split"] == split].sort_values("image", kind="stable")
     if rows.empty:
         splits = ", ".join(sorted(predictions["split"].astype(str).unique()))
@@ -125,6 +133,9 @@ def weight_blocks(n_clusters: int, replicates: int, seed: int) -> Iterator[np.nd
     """Yield blocks (r, n_clusters) float32 of how often each cluster is drawn with replacement.
 
     The same for the same arguments. Source: Field & Welsh, J. R. Statist. Soc. B 2007 (cluster bootstrap).
+
+    >>> [block.sum(axis=1).tolist() for block in weight_blocks(n_clusters=5, replicates=3, seed=0)]
+    [[5.0, 5.0, 5.0]]
     """
     size = max(BLOCK_LEAST, BLOCK_BYTES // (4 * n_clusters))
     if replicates <= size:

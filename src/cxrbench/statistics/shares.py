@@ -14,15 +14,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import fdtri
 
-from cxrbench.statistics.estimates import ENDPOINT
+from cxrbench.statistics.metrics import ALL, METRICS
 
 AND_PROCESSOR = " and processor"  # follows a setting that changed together with it
 SHARE_COLUMNS = [
     *("changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"),
     *("pairs", "freedom", "share", "share_low", "share_high", "sd_of_difference", "sd_of_seeds"),
 ]
-OF_METRIC = {"auroc": ENDPOINT, "f1_macro": "macro"}  # labels of what is sized; others: all
-ALL = "all"  # in place of what is changed, or of a network: pooled over them
 _LEAST = 3  # pairs behind a share
 _LEVEL = 0.95
 
@@ -30,10 +28,17 @@ _LEVEL = 0.95
 def shares(table: pd.DataFrame) -> pd.DataFrame:
     """Return the share for each two settings of a network, and pooled (columns ``SHARE_COLUMNS``).
 
-    ``table`` has a row per pair of networks and score. Pooled rows are per network over all that was changed,
-    per change over all networks, and over everything; their sums of squares are added, as if one share
-    held for all. A network is in one pair of settings of a pool, the one with most seeds: its other pairs are
-    not independent of that.
+    ``table`` has a row per pair of networks and score. Pooled rows (``all`` in place of a name) are per
+    network over all that was changed, per change over all networks, and over everything; their sums of
+    squares are added, as if one share held for all. A network is in one pair of settings of a pool, the one
+    with most seeds: its other pairs are not independent of that.
+
+    >>> seeds = pd.DataFrame({"seed": range(4), "seed_b": range(4), "value": [0.71, 0.72, 0.70, 0.73]})
+    >>> seeds = seeds.assign(value_b=seeds["value"] + [0.001, -0.001, 0.001, -0.001], changed="precision")
+    >>> seeds = seeds.assign(difference=seeds["value"] - seeds["value_b"], label="macro", metric="f1_macro")
+    >>> seeds = seeds.assign(architecture="net", dataset="a", platform="cpu", dataset_b="b", platform_b="cpu")
+    >>> round(float(shares(seeds).iloc[0]["share"]), 3)  # a seed does nearly the same under both settings
+    0.004
     """
     paired = _named_alike(table[(table["seed"] == table["seed_b"]) & table["difference"].notna()])
     by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
@@ -102,8 +107,9 @@ def measured_share(table: pd.DataFrame, architecture: str, metric: str) -> dict[
 
     None where nothing was measured. AUROC is that of the main endpoint.
     """
-    label = OF_METRIC.get(metric, ALL)
-    rows = table[(table["metric"] == metric) & (table["label"] == label) & (table["changed"] == ALL)]
+    rows = table[
+        (table["metric"] == metric) & (table["label"] == METRICS[metric].label) & (table["changed"] == ALL)
+    ]
     for name in (architecture, ALL):
         if len(of_network := rows[rows["architecture"] == name]):
             return of_network.iloc[0].to_dict()
