@@ -13,7 +13,7 @@ from cxrbench.statistics.estimates import estimate_cell
 from cxrbench.statistics.evaluate import evaluate, require_controls
 from cxrbench.statistics.f1_search import f1_search
 from cxrbench.statistics.measures import patient_sums, totals_at, totals_of
-from cxrbench.statistics.metrics import IMAGE_LEVEL
+from cxrbench.statistics.metrics import DEFINITIONS, IMAGE_LEVEL
 from cxrbench.statistics.predictions import predictions_table
 from cxrbench.statistics.sample import choose_thresholds, refitted, sample_of, scope_of, validation_of
 from synthetic import draw_predictions
@@ -90,7 +90,8 @@ def test_what_is_missing_is_said_and_every_table_is_made(table) -> None:
     notes = " ".join(evaluate(table, replicates=20).notes)
     assert "some labels are missing" in notes
     search = f1_search(table).set_index("definition")
-    assert search["value"].notna().all() and search["prevalence"].between(0, 1).all()
+    assert search["value"].notna().all() and search["prevalence"].dropna().between(0, 1).all()
+    assert search["prevalence"].notna().sum() == len(DEFINITIONS)
 
 
 def test_no_image_with_all_labels_leaves_out_what_is_said_of_images(complete) -> None:

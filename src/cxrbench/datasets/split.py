@@ -167,8 +167,15 @@ def _from_file(path: Path, present: set[str]) -> pd.Series:
     return pd.Series({row.image: row.split for row in rows.values()}, name="split", dtype=str)
 
 
+def abnormal_share(split: str, part: str = "test") -> float:
+    """The share of ChestX-ray14's images in a part of a split that have any finding."""
+    table = read_nih_table()
+    return float(table.loc[assign_split(table, split) == part, list(FINDINGS)].any(axis=1).mean())
+
+
 def splits() -> pd.DataFrame:
-    """Return one row per split and part: images, patients, images of each finding, sha256 of sorted names."""
+    """Return one row per split and part: images, patients, ``abnormal`` images (with a finding), images of
+    each finding, sha256 of sorted names."""
     table, rows = read_nih_table(), []
     for split in (*PUBLISHED, "seeded-0"):
         parts = assign_split(table, split)
@@ -179,6 +186,7 @@ def splits() -> pd.DataFrame:
                 "part": part,
                 "images": len(members),
                 "patients": members["patient"].nunique(),
+                "abnormal": int(members[list(FINDINGS)].any(axis=1).sum()),
             }
             rows.append(
                 row | members[list(FINDINGS)].sum().to_dict() | {"sha256": part_hash(members["image"])}

@@ -32,6 +32,10 @@ _SPLITS: Columns = {
     "Patients": "patients:count",
     "SHA-256 (first digits)": ("name", lambda row: row.sha256[:16]),
 }
+_OF_PART: Columns = {
+    "patients": "patients:count",
+    "abnormal": ("score", lambda row: row.abnormal / row.images),
+}
 _MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
 
 
@@ -67,11 +71,12 @@ noise_of_labels = csv_table("label_noise", NOISE_COLUMNS)
 
 
 def numbers(read: Results) -> Values:
-    """Return ``split/<name>/<part>/patients``, ``label noise/...``; of two unions the first."""
+    """Return ``split/<name>/<part>/patients`` and ``.../abnormal``, the share of images with a finding, and
+    ``label noise/...``; of two unions the first."""
     noise = read.csv("label_noise")
     labels = noise[noise["relation"] != NONE].drop_duplicates("finding")
     return {
-        **keyed(read.csv("splits"), "split/{split}/{part}", {"patients": "patients:count"}),
+        **keyed(read.csv("splits"), "split/{split}/{part}", _OF_PART),
         **keyed(noise.head(1), "label noise", {"images": "images:count"}),
         **keyed(labels, "label noise/{finding}", {"sensitivity": _INTERVALS["sensitivity"]}),
     }

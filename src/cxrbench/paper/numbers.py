@@ -14,6 +14,7 @@ from cxrbench.paper.results import (
     Results,
     difference,
     is_phantom,
+    range_of_seeds,
     rows_of,
 )
 from cxrbench.results.matrix import NOT_RUN, REFUSED
@@ -157,14 +158,21 @@ def _picked_numbers(read: Results) -> Values:
 
 
 def _f1_numbers(read: Results) -> Values:
-    """Return the findings behind the F1 of the best network, and its definition nearest to the preprint's
-    value: ``f1/...``."""
+    """Return ``f1/...`` of the best network: the findings behind it, its definition nearest to the preprint's
+    value, and what "any finding" is in NIH's official test part."""
     best = read.best()
     if best is None:
         return {}
     notes = listed(read.of(best, "f1_macro", MACRO)["note"])
     values: Filled = {"f1/scope": notes or f"all {len(read.findings(*best))} labels"}
-    if nearest := nearest_definition(read.rows_of_cells(read.f1_search, best)):
+    rows = read.rows_of_cells(read.f1_search, best)
+    any_finding = rows[rows["definition"] == "f1_any_finding"]
+    if len(any_finding):
+        values["f1/any finding/here"] = Value(range_of_seeds(any_finding["prevalence"]), "score")
+        values["f1/any finding/needed"] = Value(range_of_seeds(any_finding["prevalence_needed"]), "score")
+        values["f1/official"] = Value(range_of_seeds(any_finding["value_elsewhere"]), "score")
+        values["f1/official without skill"] = Value(any_finding["no_skill_elsewhere"].mean(), "score")
+    if nearest := nearest_definition(rows):
         values["f1/nearest"] = words(nearest.definition.removeprefix("f1_"))
         values["f1/nearest value"] = Value(read.f1(best, nearest.definition), "auroc")
         values["f1/nearest without skill"] = Value(nearest.no_skill, "score")

@@ -36,6 +36,7 @@ from cxrbench.paper.results import (
 )
 from cxrbench.results.pairs import JUDGED
 from cxrbench.results.subgroups import NO_CLAIM, WIDEST
+from cxrbench.statistics.f1_search import OTHERS
 from cxrbench.statistics.metrics import ENDPOINT, EVERY, MACRO, in_words
 from cxrbench.statistics.parity import Cause
 from cxrbench.study.names import GROUP
@@ -165,14 +166,15 @@ def what_f1_could_be(read: Results) -> Iterator[Fields]:
     if best is None:
         return
     for definition, seeds in read.rows_of_cells(read.f1_search, best).groupby("definition", sort=False):
+        other = definition in OTHERS
         yield {
             "Definition": words(definition.removeprefix("f1_")),
-            "Validation thresholds": read.f1(best, definition),
+            "Validation thresholds": range_of_seeds(seeds["value"]) if other else read.f1(best, definition),
             "Threshold 0.5": range_of_seeds(seeds["value_at_half"]),
-            "Best threshold": range_of_seeds(seeds["value_at_best"]),
+            "Best threshold": "-" if other else range_of_seeds(seeds["value_at_best"]),
             "No skill": range_of_seeds(seeds["value_no_skill"]),
-            "Prevalence here": range_of_seeds(seeds["prevalence"]),
-            "Prevalence needed": _needed(seeds["prevalence_needed"]),
+            "Prevalence here": "-" if other else range_of_seeds(seeds["prevalence"]),
+            "Prevalence needed": "-" if other else _needed(seeds["prevalence_needed"]),
         }
 
 

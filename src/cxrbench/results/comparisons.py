@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.split import abnormal_share
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, processors_in_words
 from cxrbench.results import subgroups
@@ -75,17 +76,24 @@ def _scored(cells: Iterable[str], adopted: Path, study: Study) -> dict[Cell, Sco
     paths = [cell.folder(adopted) / PREDICTIONS for cell in named]
     of_nih = [isinstance(study.dataset(cell.dataset), NihSource | PhantomSource) for cell in named]
     with ProcessPoolExecutor(max(1, min(cores(), len(named)))) as pool:
-        scores = pool.map(partial(_scores, least=study.endpoint.positive_patients), paths, of_nih)
+        share = abnormal_share("official") if any(of_nih) else np.nan
+        scores = pool.map(
+            partial(_scores, least=study.endpoint.positive_patients, elsewhere=share), paths, of_nih
+        )
         return dict(zip(named, scores, strict=True))
 
 
-def _scores(path: Path, of_nih: bool, least: int) -> Scores:
-    """Return the scores of a file of predictions; ``of_nih``: NIH's table has its images' sex and view."""
+def _scores(path: Path, of_nih: bool, least: int, elsewhere: float) -> Scores:
+    """Return the scores of a file of predictions; ``of_nih``: NIH's table has its images' sex and view.
+
+    ``elsewhere``: the share of images with a finding in NIH's official test part.
+    """
     predictions = read_predictions(path)
     by_group = subgroups.subgroups(predictions, read_nih_table()) if of_nih else (None, {})
     estimate = estimate_cell(predictions, least)
     halves = halved_scores(estimate, validation_of(predictions))
-    return Scores(estimate, halves, f1_search.f1_search(predictions), *by_group)
+    search = f1_search.f1_search(predictions, elsewhere if of_nih else np.nan)
+    return Scores(estimate, halves, search, *by_group)
 
 
 def _sources(scored: dict[Cell, Scores], cells: pd.DataFrame, study: Study) -> pd.DataFrame:

@@ -5,6 +5,14 @@ on validation images), the prevalence at which networks of this skill would reac
 without skill: calling every finding in every image, or none in any. The thresholds at each prevalence are the
 best of those tried on the scored images, so the answer is the most that this skill allows; but both-class
 macro pools the best threshold of each label alone, and the two samples definitions have one for all labels.
+
+``OTHERS`` are scores that are called F1, or reported in its place, without being one of the definitions:
+
+- ``fifteen_micro``, ``fifteen_samples``: "no finding" is a class of its own, called where no score reaches
+  its threshold (:func:`cxrbench.statistics.sample.choose_thresholds`);
+- ``one_finding_balanced``: one finding against images without any, both weighing the same, the threshold
+  chosen on validation images weighed so; the mean over findings;
+- ``subset_accuracy``: the share of images all of whose findings are called right.
 """
 
 from typing import NamedTuple
@@ -23,14 +31,24 @@ from cxrbench.statistics.measures import (
     totals_of,
 )
 from cxrbench.statistics.metrics import DEFINITIONS, IMAGE_LEVEL
-from cxrbench.statistics.sample import Sample, choose_thresholds, sample_of, scope_of, validation_of
+from cxrbench.statistics.sample import (
+    Sample,
+    Thresholds,
+    best_f1_thresholds,
+    choose_thresholds,
+    sample_of,
+    scope_of,
+    validation_of,
+)
 
 TARGET = 0.80
+OTHERS = ("fifteen_micro", "fifteen_samples", "one_finding_balanced", "subset_accuracy")
 _STEPS = 200  # thresholds, and prevalences, that are tried
 PREVALENCES = 1 / (1 + np.exp(-np.linspace(-7, 7, _STEPS)))  # even in log-odds, 0.001 to 0.999
 COLUMNS = [
     *("definition", "value", "value_at_half", "best_threshold", "value_at_best", "value_no_skill"),
-    *("prevalence_of", "prevalence", "prevalence_needed", "target", "reached", "note"),
+    *("prevalence_of", "prevalence", "prevalence_needed", "value_elsewhere", "no_skill_elsewhere"),
+    *("target", "reached", "note"),
 ]
 
 _Curves = dict[str, np.ndarray]
@@ -45,21 +63,27 @@ class _Nearest(NamedTuple):
 
 
 def nearest_definition(table: pd.DataFrame) -> _Nearest | None:
-    """Return the definition nearest to ``TARGET`` in rows of :func:`f1_search`, if any has a value."""
-    means = table.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
+    """Return the definition (none of ``OTHERS``) nearest to ``TARGET`` in rows of :func:`f1_search`, if any
+    has a value."""
+    defined = table[~table["definition"].isin(OTHERS)]
+    means = defined.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
     if means.empty:
         return None
     definition = str((means["value"] - TARGET).abs().idxmin())
     return _Nearest(definition, float(means.loc[definition, "value_no_skill"]))
 
 
-def f1_search(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per definition of :mod:`cxrbench.statistics.measures` (columns ``COLUMNS``).
+def f1_search(predictions: pd.DataFrame, elsewhere: float = np.nan) -> pd.DataFrame:
+    """Return one row per definition of :mod:`cxrbench.statistics.measures` and of ``OTHERS`` (``COLUMNS``).
 
     ``reached`` says whether ``value``, ``value_at_half`` or ``value_at_best`` is at least ``TARGET``;
     ``value_no_skill`` is the higher of the values when everything and when nothing is called;
     ``prevalence_needed`` is NaN where no prevalence gives the target and 0 where each does. Without val
-    rows ``value`` and the best threshold are NaN. Raises UserError when there are no test rows.
+    rows ``value`` and the best threshold are NaN. ``OTHERS`` have neither prevalences nor a best threshold.
+
+    ``elsewhere``: the share of images with a finding in another test set. ``value_elsewhere`` is the most
+    that networks of this skill reach there, ``no_skill_elsewhere`` the value of one answer for every image;
+    both of the definitions over images alone. Raises UserError when there are no test rows.
     """
     sample, val = sample_of(predictions), validation_of(predictions)
     counted = scope_of(sample, None).counted
@@ -78,8 +102,87 @@ def f1_search(predictions: pd.DataFrame) -> pd.DataFrame:
         reached = any(value >= TARGET for value in values)
         about = "" if name in IMAGE_LEVEL and val is not None else note
         figures = (name, *values[:2], threshold, at_best, alike)
-        rows.append((*figures, of, observed, needed, TARGET, reached, about))
+        there = _elsewhere(name, curves[name], elsewhere)
+        rows.append((*figures, of, observed, needed, *there, TARGET, reached, about))
+    for name, values in _others(sample, val, counted).items():
+        reached = any(value >= TARGET for value in values[:2])
+        figures = (name, *values[:2], np.nan, np.nan, values[2])
+        rows.append((*figures, "", np.nan, np.nan, np.nan, np.nan, TARGET, reached, note))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _elsewhere(name: str, curve: np.ndarray, share: float) -> tuple[float, float]:
+    """The highest value at a ``share`` of images with a finding, and that of one answer for every image."""
+    if name not in IMAGE_LEVEL:
+        return np.nan, np.nan
+    positive = share if name == "f1_any_finding" else 1 - share
+    return float(np.interp(positive, PREVALENCES, curve)), 2 * positive / (1 + positive)
+
+
+def _others(sample: Sample, val: Sample | None, counted: np.ndarray) -> dict[str, list[float]]:
+    """Each of ``OTHERS`` at validation thresholds, at 0.5, and without skill: the better of all and none."""
+    tuned = dict.fromkeys(OTHERS, np.nan)
+    if val is not None:
+        thresholds = choose_thresholds(val)
+        even = _balanced_thresholds(val, thresholds)
+        tuned = _others_at(sample, counted, thresholds.f1, thresholds.no_finding, even)
+    shared = (np.full(len(counted), cut) for cut in (0.5, -np.inf, np.inf))
+    half, everything, nothing = (_others_at(sample, counted, cut, cut[0], cut) for cut in shared)
+    return {
+        name: [tuned[name], half[name], float(np.fmax(everything[name], nothing[name]))] for name in OTHERS
+    }
+
+
+def _others_at(
+    sample: Sample, counted: np.ndarray, cuts: np.ndarray, none: float, even: np.ndarray
+) -> dict[str, float]:
+    """Each of ``OTHERS`` at ``cuts`` (L,), the threshold ``none`` of "no finding", and balanced ones (L,).
+
+    NaN where there is no threshold.
+    """
+    whole, labels = sample.complete, counted & ~np.isnan(cuts)
+    if not (labels.any() and whole.any()):
+        return dict.fromkeys(OTHERS, np.nan)
+    truth, scores, abnormal = sample.labels[whole][:, labels], sample.scores[whole], sample.abnormal[whole]
+    calls = scores[:, labels] >= cuts[labels]
+    fifteen, called = np.column_stack([truth, ~abnormal]), np.column_stack([calls, scores.max(axis=1) < none])
+    micro = float(f1((fifteen & called).sum(), called.sum(), fifteen.sum()))
+    by_image = _mean(samples_f1(fifteen, called)[0])
+    rates = np.array([_balanced_f1(sample, k, even[k]) for k in np.flatnonzero(labels)])
+    unknown = np.isnan(none)
+    return {
+        "fifteen_micro": np.nan if unknown else micro,
+        "fifteen_samples": np.nan if unknown else by_image,
+        "one_finding_balanced": _mean(rates[~np.isnan(rates)]),
+        "subset_accuracy": _mean((calls == truth).all(axis=1)),
+    }
+
+
+def _one_against_none(sample: Sample, label: int | np.integer) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and scores (m,) of the images with a finding and of those without any."""
+    clear = sample.complete & ~sample.abnormal
+    rows = sample.labels[:, label] | clear
+    return sample.labels[rows, label], sample.scores[rows, label]
+
+
+def _balanced_f1(sample: Sample, label: int | np.integer, cut: float) -> float:
+    """F1 of one finding against images without any, as if there were equally many of both."""
+    positive, scores = _one_against_none(sample, label)
+    if positive.all() or np.isnan(cut):
+        return np.nan
+    caught, alarms = ((scores[of] >= cut).mean() for of in (positive, ~positive))
+    return float(2 * caught / (1 + caught + alarms))
+
+
+def _balanced_thresholds(val: Sample, thresholds: Thresholds) -> np.ndarray:
+    """The thresholds (L,) of the best such F1 on validation images, of labels that have any threshold."""
+    cuts = np.full(len(thresholds.tuned), np.nan)
+    for k in np.flatnonzero(thresholds.tuned):
+        positive, scores = _one_against_none(val, k)
+        if not positive.all():
+            weights = np.where(positive, 1, positive.sum() / (~positive).sum())
+            cuts[k] = best_f1_thresholds(positive, scores, weights[None])[0]
+    return cuts
 
 
 def _at_validation_thresholds(sample: Sample, val: Sample | None) -> tuple[dict[str, float], str]:

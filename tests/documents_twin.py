@@ -1,0 +1,398 @@
+"""The documents' numbers once more, from recorded evidence, prices and NIH's label table, without cxrbench.
+
+Methods are those that docs/statistics.md describes: AUROC by DeLong's placements summed per patient
+(Obuchowski 1997, heavy patients by CR3), F1 at thresholds from validation patients (jackknife, and draws of
+validation patients of our own), means over seeds with Satterthwaite's degrees of freedom.
+"""
+
+import json
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import sklearn
+import yaml
+from scipy import stats
+from scipy.special import expit, logit
+from sklearn.metrics import f1_score, precision_recall_curve, roc_auc_score
+
+ROOT = Path(__file__).parent.parent
+STUDY, CLAIMS = (
+    yaml.safe_load((ROOT / name).read_text("utf-8")) for name in ("config/config.yaml", "data/claims.yaml")
+)
+MARGIN = STUDY["margins"]["auroc_macro"]
+FEW, DRAWS = 10, 200  # positive validation patients that a threshold takes; draws of validation patients
+PREPRINT = {"trainium": 0.8007, "cuda": 0.8027, "low": 3, "high": 5}  # medRxiv 2025.12.23.25342933, abstract
+DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
+AWS_RATIO = 1 / 1.3  # "30 to 50 % better price-performance", as CloudRoute quotes AWS
+PAIRS = (  # of Trainium and GPU instances whose prices the paper compares
+    *(("trn1.2xlarge", "g5.xlarge"), ("trn1.2xlarge", "g5.2xlarge"), ("trn1.32xlarge", "p4d.24xlarge")),
+    *(("trn1.32xlarge", "p5.48xlarge"), ("trn2.48xlarge", "p5en.48xlarge")),
+)
+GROUP = ["dataset", "architecture", "platform"]
+
+
+class Near(NamedTuple):
+    """A number that a document may miss by ``slack``: the end of an interval, or what follows from one."""
+
+    value: float
+    slack: float
+
+
+@dataclass
+class Scored:
+    """Statistics of one or more networks, one a row: ``value`` (n,), and ``parts`` (n, patients and draws),
+    what each patient adds to the error; ``freedom`` that the numbers of patients allow."""
+
+    seeds: np.ndarray
+    value: np.ndarray
+    parts: np.ndarray
+    freedom: float
+
+    def __sub__(self, other: "Scored") -> "Scored":
+        """Differences seed by seed, of those that both have."""
+        seeds, a, b = np.intersect1d(self.seeds, other.seeds, return_indices=True)
+        parts = self.parts[a] - other.parts[b]
+        return Scored(seeds, self.value[a] - other.value[b], parts, min(self.freedom, other.freedom))
+
+    @property
+    def luck(self) -> float:
+        """Variance between networks that the choice of patients alone would cause."""
+        return float(((self.parts - self.parts.mean(axis=0)) ** 2).sum() / (len(self.parts) - 1))
+
+    @property
+    def mean(self) -> tuple[float, float, float]:
+        """Mean over networks, its standard error over patients and seeds, and degrees of freedom."""
+        n, common = len(self.value), self.parts.mean(axis=0)
+        patients = (common**2).sum()
+        freedom = min(self.freedom, patients**2 / (common**4).sum())
+        seeds, luck = self.value.var(ddof=1) / n, self.luck / n
+        beyond = max(seeds - luck, 0)
+        if beyond:
+            rest = max(patients - luck, 0) ** 2 / freedom
+            mixed = (patients + beyond) ** 2 / (seeds**2 / (n - 1) + rest)
+            freedom = min(max(mixed, n - 1), freedom)
+        return self.value.mean(), math.sqrt(patients + beyond), freedom
+
+    def reach(self, level: float) -> float:
+        """Half the width of the mean's interval."""
+        _, error, freedom = self.mean
+        return stats.t.ppf(0.5 + level / 2, freedom) * error
+
+
+def satterthwaite(variances: Any, freedoms: Any) -> float:
+    return sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+
+
+@cache
+def nih() -> tuple[pd.DataFrame, list[str]]:
+    """NIH's label table by image, and its findings."""
+    wheel = Path(find_spec("torchxrayvision").submodule_search_locations[0])
+    raw = pd.read_csv(wheel / "data/Data_Entry_2017_v2020.csv.gz", index_col="Image Index")
+    labels = raw["Finding Labels"].str.get_dummies("|").drop(columns="No Finding").astype(bool)
+    return labels.assign(patient=raw["Patient ID"]), list(labels)
+
+
+class Network:
+    """A trained network's test and validation images: labels, scores and patients' numbers."""
+
+    def __init__(self, folder: Path) -> None:
+        table, self.findings = nih()
+        rows = pd.read_parquet(folder / "predictions.parquet").sort_values("image")
+        known = table.loc[rows["image"].str.removeprefix("phantom_")]
+        scores = rows[[f"score_{name}" for name in self.findings]].to_numpy(float)
+        whose, truth = known["patient"].to_numpy(), known[self.findings].to_numpy()
+        self.test, self.val = (
+            (truth[of], scores[of], np.unique(whose[of], return_inverse=True)[1])
+            for of in ((rows["split"] == split).to_numpy() for split in ("test", "val"))
+        )
+        self.images = tuple(rows["image"][rows["split"] == "test"])
+
+    def auroc(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """AUROC by finding, each patient's part of its error (patients, findings), degrees of freedom."""
+        truth, scores, patients = self.test
+        value = roc_auc_score(truth, scores, average=None)
+        parts, freedom = np.zeros((patients.max() + 1, len(value))), []
+        for k in range(len(value)):
+            rank, sides = stats.rankdata(scores[:, k]), []
+            for sign, side in ((1, truth[:, k]), (-1, ~truth[:, k])):
+                below = (rank[side] - stats.rankdata(scores[side, k])) / (~side).sum()
+                held = np.bincount(patients[side], minlength=len(parts)) / side.sum()
+                sums = np.bincount(patients[side], sign * (below - below.mean()) / side.sum(), len(parts))
+                count = np.count_nonzero(held)
+                sums *= math.sqrt((count - 1) / count) / (1 - held)
+                parts[:, k] += sums
+                sides.append(((sums**2).sum(), count - 1))
+            freedom.append(satterthwaite(*zip(*sides, strict=True)))
+        return value, parts, np.array(freedom)
+
+    def macro_f1(self) -> tuple[float, np.ndarray]:
+        """Mean F1 over findings with a threshold, and each patient's and each draw's part of its error."""
+        truth, scores, patients = self.test
+        known, given, whose = self.val
+        times = draws(whose.max() + 1)[:, whose]
+        calls, moved, tuned = np.zeros_like(truth), [], []
+        for k in range(truth.shape[1]):
+            if min(len(np.unique(whose[known[:, k] == side])) for side in (True, False)) < FEW:
+                continue
+            precision, recall, cuts = precision_recall_curve(known[:, k], given[:, k])
+            f1 = (2 * precision * recall / np.maximum(precision + recall, 1e-9))[:-1]
+            cut = cuts[np.flatnonzero(f1 >= f1.max() - 1e-12)[-1]]
+            calls[:, k] = scores[:, k] >= cut
+            tuned.append(k)
+            moved.append(f1_at(truth[:, k], scores[:, k], best_cuts(known[:, k], given[:, k], times)))
+        truth, calls = truth[:, tuned], calls[:, tuned]
+        value = f1_score(truth, calls, average="macro")
+        counts = np.hstack([2 * (truth & calls), truth.astype(int) + calls])
+        sums = pd.DataFrame(counts).groupby(patients).sum().to_numpy()
+        twice, size = np.hsplit(sums.sum(axis=0) - sums, 2)
+        left = math.sqrt(1 - 1 / len(sums)) * (value - (twice / size).mean(axis=1))
+        again = np.mean(moved, axis=0)
+        return value, np.append(left, (again - again.mean()) / math.sqrt(DRAWS - 1))
+
+
+@cache
+def draws(patients: int) -> np.ndarray:
+    """How often each of the validation patients is in each of the draws (draws, patients)."""
+    return np.random.default_rng(2026).multinomial(patients, np.full(patients, 1 / patients), DRAWS)
+
+
+def best_cuts(truth: np.ndarray, scores: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The threshold of the best F1 in each draw (draws,), by how often it has each image (draws, images)."""
+    order = np.argsort(-scores, kind="stable")
+    last = np.append(np.diff(scores[order]) != 0, True)
+    called, hits = (np.cumsum(times[:, order] * of, axis=1) for of in (1, truth[order]))
+    f1 = 2 * hits / np.maximum(called + hits[:, -1:], 1)
+    return scores[order][last][np.argmax(f1[:, last], axis=1)]
+
+
+def f1_at(truth: np.ndarray, scores: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    hits, called = (len(of) - np.searchsorted(np.sort(of), cuts) for of in (scores[truth], scores))
+    return 2 * hits / (called + truth.sum())
+
+
+def recorded() -> pd.DataFrame:
+    """A row for each planned or recorded training; ``folder`` and what follows are of recorded ones."""
+    rows: dict[tuple, dict] = {
+        (block["dataset"], architecture, platform, seed): {}
+        for block in STUDY["cells"]
+        for architecture, platform, seed in product(*(block[f"{of}s"] for of in (*GROUP[1:], "seed")))
+    }
+    for path in sorted((ROOT / "data/recorded").glob("*/*/*/seed*/record.json")):
+        record = json.loads(path.read_text())
+        *group, seed = record["cell"].split("/")
+        normed = record["platform"].get("batchnorm_statistics") == "per process"
+        rows[(*group, int(seed.removeprefix("seed")))] = {
+            **{"folder": path.parent, "cpu": record["host"]["cpu"].strip(), "status": record["status"]},
+            "cores": record["host"]["cores_used"],
+            "seconds": sum(of for name, of in record["timing"].items() if name.endswith("_seconds")),
+            "alike": (record["recipe_hash"], record["dataset"]["packed"], normed and record["micro_batch"]),
+        }
+    return pd.DataFrame([dict(zip((*GROUP, "seed"), cell, strict=True)) | of for cell, of in rows.items()])
+
+
+def scored(cells: pd.DataFrame) -> dict[tuple[str, ...], dict[str, Scored]]:
+    """Scores of each recipe's networks, a row a seed: macro AUROC, the endpoint and macro F1."""
+    least, recipes = STUDY["endpoint"]["positive_patients"], {}
+    for group, rows in cells[cells["status"] == "ok"].groupby(GROUP, sort=False):
+        seeds, networks = rows["seed"].to_numpy(), [Network(folder) for folder in rows["folder"]]
+        assert len({network.images for network in networks}) == 1, f"{group}: other images"
+        truth, _, patients = networks[0].test
+        many = pd.DataFrame(truth).groupby(patients).any().sum().to_numpy() >= least
+        areas = [network.auroc() for network in networks]
+        of: dict[str, Scored] = {}
+        for name, kept in (("macro", many | True), ("endpoint", many)):
+            parts = [part[:, kept] for _, part, _ in areas]
+            variances = [(part**2).sum(axis=0) for part in parts]
+            freedoms = [satterthwaite(v, f[kept]) for v, (_, _, f) in zip(variances, areas, strict=True)]
+            values = np.array([value[kept].mean() for value, _, _ in areas])
+            of[name] = Scored(seeds, values, np.stack([part.mean(axis=1) for part in parts]), min(freedoms))
+        f1, parts = zip(*(network.macro_f1() for network in networks), strict=True)
+        of["f1"] = Scored(seeds, np.array(f1), np.stack(parts), patients.max())
+        recipes[group] = of
+    return recipes
+
+
+def chance(luck: float, skill: float, seeds: int, patients: int, margin: float = 0, shift: float = 0):
+    """Power of "equivalent" within ``margin``, or without one of "different", at a true difference ``shift``
+    of means over ``seeds``; averaged over the variance that the seeds show."""
+    true, least = 2 * (luck + skill) / seeds, 2 * luck / seeds
+    seen = true * stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, seeds - 1) / (seeds - 1)
+    freedom = np.where(seen > least, seeds - 1, patients - 1)  # less than luck alone is not believed
+    reach = stats.t.ppf(0.95 if margin else 0.975, freedom) * np.sqrt(np.maximum(seen, least))
+    normal = stats.norm(shift, math.sqrt(true))
+    inside = np.maximum(normal.cdf(margin - reach) - normal.cdf(reach - margin), 0)
+    return (inside if margin else normal.sf(reach) + normal.cdf(-reach)).mean()
+
+
+def fewest(power: Any) -> int:
+    """The fewest seeds with a power of four in five, from three on."""
+    return 3 + bisect_left(range(3, 10_000), True, key=lambda seeds: power(seeds) >= 0.8)
+
+
+def ends(name: str, low: Any, high: Any) -> dict[str, Any]:
+    return {f"{name}/low": low, f"{name}/high": high}
+
+
+def interval(name: str, networks: Scored) -> dict[str, Any]:
+    """A mean AUROC and the ends of its 95 % interval, on the logit scale; and how many seeds it is over."""
+    mean, half = networks.mean[0], networks.reach(0.95)
+    both = expit(logit(mean) + np.array([-1, 1]) * half / (mean * (1 - mean)))
+    near = (Near(end, 0.1 * half) for end in both)
+    return {name: mean, f"{name}/seeds": len(networks.seeds), **ends(name, *near)}
+
+
+def counted(cells: pd.DataFrame) -> dict[str, Any]:
+    """Trainings by platform; the small ones that `make paper` does; networks audited; what was timed."""
+    run = cells["status"].notna()
+    small = cells[run & cells["dataset"].str.startswith("phantom") & (cells["seed"] == 0)]
+    audit = pd.read_csv(ROOT / "data/recorded/audit/audit.csv").query(
+        "pixels == 224 and batch == 32 and precision == 'fp32' and part == 'step' and problem.isna()"
+    )
+    rebuild = CLAIMS["experiments"]["E3"]["measured"]
+    return {
+        **{"findings": len(nih()[1]), "planned": len(cells), "run": int(run.sum()), "audited": len(audit)},
+        **{f"{name}/run": int(run[of.index].sum()) for name, of in cells.groupby("platform")},
+        **{f"{name}/planned": len(of) for name, of in cells.groupby("platform")},
+        **{"small": len(small), "small/minutes": small["seconds"].sum() / 60},
+        **{
+            "small/cores": int(small["cores"].max()),
+            "small/processor": " and ".join(sorted(set(small["cpu"]))),
+        },
+        **{"rebuild/seconds": rebuild["seconds"], "rebuild/where": rebuild["where"]},
+    }
+
+
+def of_pairs(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
+    """How far macro F1 moves between two networks on real radiographs that differ in the seed alone."""
+    moves = [
+        abs(f1[a] - f1[b])
+        for group, rows in cells[cells["status"] == "ok"].groupby([*GROUP, "cpu", "alike"])
+        if not group[0].startswith("phantom")
+        for f1 in [dict(zip(recipes[group[:3]]["f1"].seeds, recipes[group[:3]]["f1"].value, strict=True))]
+        for a, b in combinations(rows["seed"], 2)
+    ]
+    above = int((np.array(moves) > DIFFERENCE).sum())
+    return {
+        "pairs": len(moves),
+        "pairs/above": above,
+        "pairs/median": np.median(moves),
+        "difference": DIFFERENCE,
+    }
+
+
+def equivalent(apart: Scored) -> bool:
+    return abs(apart.mean[0]) + apart.reach(0.9) < MARGIN
+
+
+def of_precisions(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
+    """Verdicts on recipes that differ in precision alone, and networks with most seeds on one processor."""
+    cpus, verdicts, alike = cells.dropna(subset=["cpu"]).groupby(GROUP)["cpu"].agg(set), [], []
+    for a, b in combinations(recipes, 2):
+        sets = [STUDY["datasets"][group[0]] for group in (a, b)]
+        first, second = ({**of, "recipe": STUDY["recipes"][of["recipe"]] | {"precision": ""}} for of in sets)
+        precisions = {STUDY["recipes"][of["recipe"]]["precision"] for of in sets}
+        if a[1:] == b[1:] and first == second and len(precisions) == 2:
+            apart = recipes[a]["endpoint"] - recipes[b]["endpoint"]
+            verdicts.append(equivalent(apart))
+            alike += [(len(apart.seeds), a[1], verdicts[-1])] if cpus[a] == cpus[b] else []
+    most = max(alike)[0]
+    names = " and ".join(name for seeds, name, same in alike if seeds == most and same)
+    return {
+        **{"precision/pairs": len(verdicts), "precision/equivalent": sum(verdicts)},
+        **{"precision/seeds": most, "precision/networks": names, "margin": MARGIN},
+        "level": 90,  # of an interval that lies within a margin: two one-sided tests at 5 %
+    }
+
+
+def of_claims(recipes: dict) -> dict[str, Any]:
+    """The main claims, O18 to O20, and the best network on the largest images."""
+    names = ("resnet18", "convnext_pico")
+    cpu, xla = ([recipes["nih128-32px", name, on] for name in names] for on in ("cpu", "xla_cpu"))
+    verdicts = [equivalent(a["endpoint"] - b["endpoint"]) for a, b in zip(cpu, xla, strict=True)]
+    macro = [a["macro"] - b["macro"] for a, b in zip(cpu, xla, strict=True)]
+    far = [Near(abs(of.mean[0]) + of.reach(0.9), 0.1 * of.reach(0.9)) for of in macro]
+    seeds = np.ptp(cpu[1]["macro"].value)
+    pixels = {group: STUDY["datasets"][group[0]]["pixels"] for group in recipes if group[0].startswith("nih")}
+    most = [group for group in pixels if pixels[group] == max(pixels.values())]
+    largest = max(most, key=lambda group: recipes[group]["macro"].value.mean())
+    best = recipes[largest]["macro"]
+    return {
+        **{"backends": len(verdicts), "backends/equivalent": sum(verdicts), "backends/far": max(far)},
+        **ends("seeds beyond backends", Near(seeds - far[1].value, far[1].slack), seeds),
+        **{"largest/pixels": pixels[largest], "smallest/pixels": min(pixels.values()), "nothing": 0},
+        **{"largest/network": largest[1], "largest/patients": best.parts.shape[1], "rounding": 0.0005},
+        **interval("largest", best),
+    }
+
+
+def of_power(recipes: dict) -> dict[str, Any]:
+    """What seeds and patients show, by the spread of all recipes on real radiographs."""
+    real = {group: of for group, of in recipes.items() if group[0].startswith("nih")}
+    luck, skill = {}, {}
+    for name in ("endpoint", "f1"):
+        luck[name] = {group: of[name].luck for group, of in real.items()}
+        degrees = [len(of[name].seeds) - 1 for of in real.values()]
+        beyond = [of[name].value.var(ddof=1) - luck[name][group] for group, of in real.items()]
+        skill[name] = max(np.average(beyond, weights=degrees), 0)
+    main = next(group for group in real if group[1] == "convnext_pico")
+    own, (seeds, patients) = luck["endpoint"][main], real[main]["endpoint"].parts.shape
+    wanted = (DIFFERENCE / (stats.norm.ppf(0.975) + stats.norm.ppf(0.8))) ** 2  # the variance that shows it
+    few_many, own_f1 = (min(luck["f1"].values()), max(luck["f1"].values())), skill["f1"]
+    runs = [fewest(lambda n, of=of: chance(of, own_f1, n, patients, shift=DIFFERENCE)) for of in few_many]
+    tested = [2 * of / seeds * patients / wanted for of in few_many]
+    # A tenth of a half-width is a fifth of its square; patients are printed in thousands.
+    return {
+        **ends("to see/runs", *(Near(n, 0.2 * n) for n in runs)),
+        **ends("to see/patients", *(Near(n, 0.2 * n + 500) for n in tested)),
+        **ends("power", *(100 * chance(own, of, seeds, patients, MARGIN) for of in (skill["endpoint"], 0))),
+        **{"power/seeds": seeds, "power/level": 80},
+        "power/plan": fewest(lambda n: chance(own, skill["endpoint"], n, patients, MARGIN)),
+    }
+
+
+def priced() -> dict[str, Any]:
+    """What the preprint's ratio becomes at spot prices, and the example of docs/practitioner.md."""
+    prices = pd.read_csv(ROOT / "data/prices.csv", keep_default_na=False)
+
+    def usd(instance: str, basis: str = "on_demand") -> float:
+        rows = prices[(prices[["instance", "region", "basis"]] == [instance, "us-east-1", basis]).all(axis=1)]
+        return float(rows.sort_values("as_of")["usd_per_hour"].iloc[-1])
+
+    trn1, g5, rows = usd("trn1.2xlarge"), usd("g5.xlarge"), 0
+    spot = usd("trn1.2xlarge", "spot") / usd("g5.xlarge", "spot") / (trn1 / g5)
+    for pair in PAIRS:
+        of = prices[prices["instance"].isin(pair)].set_index(["region", "basis", "as_of", "instance"])
+        both = of["usd_per_hour"].unstack().reindex(columns=pair)
+        rows += len(both.groupby(level=["region", "basis"]).ffill().dropna())
+    reported = pd.read_csv(ROOT / "data/reported.csv").query("images_per_second == 522.6").iloc[0]
+    hours = 60_000 * 10 / 250 / 3600  # the example's job; its port costs 20,000 dollars
+    return {
+        **ends("preprint", PREPRINT["low"], PREPRINT["high"]),
+        **ends("spot", PREPRINT["low"] * spot, PREPRINT["high"] * spot),
+        **{"price pairs": rows, "newest price": max(prices["as_of"]), "pays above": trn1 / g5},
+        **{"usd/trn1.2xlarge": trn1, "usd/g5.xlarge": g5, "aws ratio": AWS_RATIO},
+        **{"example/minutes": 60 * hours, "example/usd": hours * g5, "example/runs": 20_000 / (hours * g5)},
+        "pays from": Near(20_000 / 12 / (1 - AWS_RATIO), 50),
+        "published/trn2.3xlarge": reported["images_per_second"],
+        "published/a10g": float(reported["words"].split(" on an A10G")[0].split()[-1].replace(",", "")),
+    }
+
+
+def numbers() -> dict[str, Any]:
+    """Every quantity that a document names, by the twin's own names: a number, a Near or a text."""
+    cells = recorded()
+    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half the time
+        recipes = scored(cells)
+    values = counted(cells) | of_pairs(cells, recipes) | of_precisions(cells, recipes) | of_claims(recipes)
+    values |= of_power(recipes) | priced()
+    for group, of in recipes.items():
+        values |= interval("/".join(group), of["macro"])
+    return values

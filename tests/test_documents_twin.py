@@ -1,0 +1,324 @@
+"""README, ARTIFACT, the practitioner's page, abstract, Table 1 and a build's last lines against the twin.
+
+``SAID`` says where which quantity stands: sentences as printed, with names of the twin (documents_twin.py) in
+place of numbers. ``FIXED`` has the numbers that are not computed, each with its reason. A sentence that its
+document lacks, a wrong number in it, and a number that is in neither table are complaints.
+"""
+
+import ast
+import pickle
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import documents_twin
+from conftest import ROOT, must_work, once
+from documents_twin import GROUP, Near, numbers, recorded
+
+WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+    *("twelve", "thirteen", "fourteen"),
+)
+# Not of names, such as bf16, g5.xlarge or nih128-64px, in which digits follow a letter or a hyphen.
+PRINTED = rf"[+-]?\d[\d,]*(?:\.\d+)?|{'|'.join(WORDS)}|{'|'.join(map(str.capitalize, WORDS))}"
+NUMBER = re.compile(
+    rf"(?<![\w.-])(?:[+-]?\d[\d,.]*|\b(?:{'|'.join(WORDS[2:])}|half|third|quarter|twice)\b)", re.I
+)
+
+BEST = "{largest} ({largest/low} to {largest/high})"
+SPOT = "{spot/low} to {spot/high}"
+RATIO = "{preprint/low} to {preprint/high} times"
+SAID = {
+    "README.md": [
+        "{run} of {planned} planned trainings are done, all on CPUs.",
+        "The preprint's platforms differ by {difference} in F1. A new seed alone moved macro F1 by more in "
+        "{pairs/above} of {pairs} pairs (median {pairs/median}).",
+        "Mean AUROC in fp32 and in bf16 is equivalent within {margin} for {precision/networks}, with "
+        "{precision/seeds} seeds each.",
+        "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a macro AUROC of "
+        f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
+        f"At undated spot prices, with unchanged run times on the smallest instances, the preprint's {RATIO} "
+        f"the cost becomes {SPOT}.",
+        "| {rebuild/seconds} s on {rebuild/where} |",
+        "the same, after training {small} small networks on drawn images |",
+        "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
+    ],
+    "ARTIFACT.md": [  # the main claims
+        "below {margin} macro AUROC, far end of the {level} % intervals | {nothing} to {backends/far}: "
+        "follows | {rebuild/seconds} s |",
+        "at {largest/pixels} pixels, reaches a macro AUROC of {largest} on the test part, the mean of "
+        "{largest/seeds} seeds.",
+        "| {largest} ± {rounding}",
+        "macro AUROC | {largest}: follows | {rebuild/seconds} s |",
+        "above {nothing} macro AUROC, the seeds' range less the platforms' {level} % interval | "
+        "{seeds beyond backends/low} to {seeds beyond backends/high}: follows | {rebuild/seconds} s |",
+        "for ConvNeXt-Pico at {smallest/pixels} pixels.",
+        "{nih128-32px/convnext_pico/cpu/seeds} seeds of ConvNeXt-Pico at {smallest/pixels} pixels differ",
+    ],
+    "docs/practitioner.md": [
+        "ConvNeXt-T reaches {published/trn2.3xlarge} images/s on a trn2.3xlarge and {published/a10g} on an",
+        "take {example/minutes} minutes and {example/usd} USD on a g5.xlarge ({usd/g5.xlarge} USD an hour, "
+        "us-east-1, on demand, {newest price}). ",
+        "costs as much as {example/runs} such runs.",
+        "only above {pays above} times the images/s of a g5.xlarge, on a trn1.2xlarge "
+        "({usd/trn1.2xlarge} USD an hour, us-east-1, on demand, {newest price}).",
+        f"The preprint reports the opposite, {RATIO} the cost.",
+        "AWS states a cost ratio of {aws ratio} or less for transformers. At {aws ratio} a",
+        "if you spend more than {pays from} USD a month.",
+    ],
+    "abstract": [
+        f"as accurately as CUDA, at {RATIO} the cost.",
+        "Of {planned} planned trainings {run} are done, {cpu/run} with PyTorch on CPUs.",
+        "by more than the preprint's difference of {difference} in {pairs/above} of {pairs} pairs "
+        "(median {pairs/median}).",
+        "In fp32 and bf16 the mean AUROC of {precision/networks} is equivalent within {margin} "
+        "({precision/seeds} seeds).",
+        f"The best macro AUROC at {{largest/pixels}} pixels is {BEST}, on {{largest/patients}} patients.",
+        "With {power/seeds} seeds equal platforms would be found equivalent in {power/low}% to {power/high}% "
+        "of studies; {power/plan} seeds suffice for {power/level}%.",
+        f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",
+    ],
+    "Table 1": [
+        "{neuron/run} of {neuron/planned} trainings on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
+        "Open. | {power/plan} seeds of ConvNeXt-Pico on each",
+        "show a difference of {difference} in F1? | {pairs} pairs that differ in the seed alone | No: "
+        "{pairs/above} differ by more (). | {to see/runs/low} to {to see/runs/high} seeds per platform, or "
+        "{to see/patients/low} to {to see/patients/high} test patients",
+        "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
+        "{precision/pairs} ().",
+        "{backends} networks on CPUs, with and without XLA | Mean AUROC is equivalent in "
+        "{backends/equivalent} of {backends} ().",
+        "Counts of the graphs of {audited} networks |",
+        "{price pairs} pairs of prices; the preprint's hours are unknown |",
+        f"The stated {RATIO} becomes {SPOT} at spot prices.",
+    ],
+    "summary": ["Test AUROC, mean over {findings} findings and over seeds ("],
+}
+SIZES = "size of the installed packages, measured once"
+FIXED = {  # place -> reason -> texts
+    "README.md": {
+        "the preprint's abstract": ["three to five times the cost"],
+        "definitions": ["one half is chance", "half the bits", "a pair is two trainings"],
+        SIZES: ["1 GB", "7.6 GB"],
+        "the oldest Python that set-up is locked for": ["Python 3.9 or newer"],
+        "counts in headings and captions": ["two commands", "Where two sets have the same"],
+    },
+    "ARTIFACT.md": {},
+    "docs/practitioner.md": {
+        "releases and announcements of Neuron's SDK": [
+            *("SDK 2.30 on (released 2026-05-21)", "(SDK 2.33, 2026-10-19)", "announcement of 2026-05-20"),
+            "pull request 116, not merged, no date, SDK 2.29",
+        ],
+        "the preprint": ["(Fisher, medRxiv 2025.12.23.25342933, abstract, 2025-12-23)"],
+        "the example's job, which its results are computed from": [
+            *("60,000 images in 10 epochs at 250 images/s", "port of 20,000 USD", "The 250 images/s"),
+        ],
+        "facts and steps are numbered": [
+            *("Five facts", "fact 5", "Steps 1 to 3 below", "only step 5", "for steps 1 to 3, steps 4 and 5"),
+        ],
+        "how the commands behave": ["at most five instances", "above 1: the answer", "--ratio 0.8 1.2"],
+    },
+    "abstract": {},
+    "Table 1": {"the networks of the preprint's claim": ["Four networks through"]},
+    "summary": {"the level of every interval of a score": ["95 % interval"]},
+}
+
+
+FOUND: dict[str, Any] = {}  # the twin's numbers, see the fixture
+
+
+def plain(markdown: str) -> str:
+    """Markdown as one line without marks, comments, addresses, numbers of items and commands to type."""
+    marks = r"<!--.*?-->|^ *```.*?^ *```|\]\([^)]*\)|[`*\[\]]|^#+ |^\d\. "
+    return " ".join(re.sub(marks, "", markdown, flags=re.DOTALL | re.MULTILINE).split())
+
+
+def expanded(tex: str, macros: str) -> str:
+    """LaTeX as one line, with the values of a build's macros; columns are parted as in Markdown."""
+    values = dict(re.findall(r"\\csname cxr@(.*?)\\endcsname\{(.*)\}$", macros, flags=re.M))
+    for mark, char in ((r"\_", "_"), (r"\%", "%"), (r"\,", " "), ("~", " "), ("&", "|"), ("%\n", "")):
+        tex, values = tex.replace(mark, char), {key: text.replace(mark, char) for key, text in values.items()}
+    values = {key: re.sub(r"\\code\{(.*?)\}", r"\1", text) for key, text in values.items()}
+    tex = re.sub(r"\\val\{([^{}]*)\}", lambda of: values.get(of[1], "not run"), tex)
+    tex = re.sub(r"\\(?:code|emph)\{([^{}]*)\}", r"\1", tex)
+    tex = re.sub(r"\\autoref\{[^{}]*\}", "", tex)
+
+    def chosen(of: re.Match[str]) -> str:
+        count = int(re.match(r"\d*", values.get(of[2], ""))[0] or 0)
+        return of[3] if count > (of[1] == "many") else of[4]
+
+    while tex != (tex := re.sub(r"\\if(any|many)\{([^{}]*)\}\{([^{}]*)\}\{([^{}]*)\}", chosen, tex)):
+        pass
+    return " ".join(re.sub(r"\\[a-z]+(?:\[[^]]*\])?(?:\{[^{}]*\})*", " ", tex).split())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The twin's numbers, computed once for all workers."""
+    folder = once(tmp_path_factory, "twin", lambda to: (to / "found").write_bytes(pickle.dumps(numbers())))
+    FOUND.update(pickle.loads((folder / "found").read_bytes()))
+    return FOUND
+
+
+@cache
+def said(place: str) -> list[str]:
+    """The sentences of a place; a summary has one for each block of trainings and each recipe."""
+    if place != "summary":
+        return SAID[place]
+    cells = recorded()
+    platforms = cells["platform"].unique()
+    states = cells["status"].where(cells["status"].isna(), "recorded").fillna("not run")
+    sentences = [" ".join(["(seeds per state)", *platforms])]
+    for (dataset, architecture), rows in cells.groupby(GROUP[:2], sort=False):
+        words = [dataset, architecture]
+        for platform in platforms:
+            counts = states[rows.index][rows["platform"] == platform].value_counts()
+            words.append(", ".join(f"{{={count}}} {state}" for state, count in counts.items()) or "-")
+        sentences.append(" ".join(words))
+    for group in dict.fromkeys(cells.dropna(subset=["status"])[GROUP].itertuples(index=False, name=None)):
+        name = "/".join(group)
+        ends = f"{{{name}}} ({{{name}/low}} to {{{name}/high}})"
+        sentences.append(f"{' '.join(group)} {ends} patients and {{{name}/seeds}} seeds")
+    return [*sentences, *SAID[place]]
+
+
+def value_of(name: str) -> Any:
+    return int(name[1:]) if name.startswith("=") else FOUND[name]
+
+
+def wrong(name: str, printed: str) -> bool:
+    """Whether a printed number is not the quantity, rounded as it is printed."""
+    value, slack = value if isinstance(value := value_of(name), Near) else (value, 0)
+    if printed.lower() in WORDS:
+        return WORDS.index(printed.lower()) != value
+    decimals = len(printed.partition(".")[2])
+    return abs(float(printed.replace(",", "")) - value) > slack + 0.5000001 * 10**-decimals
+
+
+def complaints(place: str, text: str) -> list[str]:
+    """What is wrong with a document's text, in sentences."""
+    wrongs = []
+    for sentence in said(place):
+        match, names = read(sentence, text)
+        if not match:
+            wrongs.append(f"{place}: does not say '{sentence}'")
+            continue
+        for name, printed in zip(names, match.groups(), strict=True):
+            if wrong(name, printed):
+                wrongs.append(f"{place}: {name} is printed as {printed} and is {value_of(name)}")
+        text = text[: match.start()] + " # " + text[match.end() :]
+    for constant in (text for texts in FIXED[place].values() for text in texts):
+        if constant not in text:
+            wrongs.append(f"{place}: does not say '{constant}'")
+        text = text.replace(constant, " # ")
+    for new in NUMBER.finditer(text):
+        around = text[max(new.start() - 60, 0) : new.end() + 30]
+        wrongs.append(f"{place}: {new[0]} is in neither SAID nor FIXED: '...{around}...'")
+    return wrongs
+
+
+def read(sentence: str, text: str) -> tuple[re.Match[str] | None, list[str]]:
+    """Where a document says a sentence, and the names of the numbers that it reads there."""
+    pattern, names = "", []
+    for k, part in enumerate(re.split(r"\{(.*?)\}", sentence)):
+        if k % 2 and not isinstance(value_of(part), str):
+            pattern += f"({PRINTED})"
+            names.append(part)
+        else:
+            pattern += re.escape(value_of(part) if k % 2 else part)
+    return re.search(pattern, text), names
+
+
+def committed() -> dict[str, str]:
+    """Texts by place; of ARTIFACT.md the main claims."""
+    texts = {name: (ROOT / name).read_text() for name in ("README.md", "ARTIFACT.md", "docs/practitioner.md")}
+    texts["ARTIFACT.md"] = texts["ARTIFACT.md"].split("<!-- begin main -->")[1].split("<!-- end main -->")[0]
+    return {place: plain(text) for place, text in texts.items()}
+
+
+@pytest.fixture(scope="module")
+def built(from_all_evidence: Path) -> dict[str, str]:
+    """The same of what a build from all evidence makes."""
+    macros = (from_all_evidence / "paper/generated/macros.tex").read_text()
+    abstract, first = (
+        (from_all_evidence / f"paper/sections/{name}.tex").read_text()
+        for name in ("abstract", "introduction")
+    )
+    words = ("--results", "results", "--study", "config/config.yaml", "--result", "paper/paper.pdf")
+    return {
+        "abstract": expanded(abstract, macros),
+        "Table 1": expanded(first.split(r"\midrule")[1].split(r"\bottomrule")[0], macros),
+        "summary": plain(must_work("report", "summary", *words, cwd=from_all_evidence).stdout),
+    }
+
+
+def misprinted(name: str, printed: str) -> str:
+    """A printed number that is the least wrong."""
+    if printed.lower() in WORDS:
+        return WORDS[WORDS.index(printed.lower()) + 1]
+    decimals, value = len(printed.partition(".")[2]), value_of(name)
+    slack = value.slack if isinstance(value, Near) else 0
+    number = float(printed.replace(",", "")) + 10**-decimals
+    while not wrong(name, f"{number:.{decimals}f}"):
+        number += max(slack / 10, 10**-decimals)
+    assert number < float(printed.replace(",", "")) + 2.2 * slack + 1.1 * 10**-decimals, name
+    return f"{number:,.{decimals}f}"
+
+
+def check_plants(place: str, text: str) -> None:
+    """Every number of a text made wrong by itself is found; so are new ones, and a sentence that is gone."""
+    clean = complaints(place, text)
+    for sentence in said(place):
+        match, names = read(sentence, text)
+        for k, name in enumerate(names, 1):
+            start, end = match.span(k)
+            changed = text[:start] + misprinted(name, match[k]) + text[end:]
+            assert f"{place}: {name} is printed as" in "".join(complaints(place, changed)), (name, match[k])
+        gone = text[: match.start()] + text[match.end() :]
+        assert f"{place}: does not say '{sentence}'" in complaints(place, gone)
+    for new in ("It took 17 days.", "Eleven failed.", "This is 0.9 better."):
+        for changed in (f"{new} {text}", f"{text} {new}"):
+            (more,) = set(complaints(place, changed)) - set(clean)
+            assert "in neither SAID nor FIXED" in more and new in more
+
+
+@pytest.mark.parametrize("place", committed())
+def test_committed_documents_say_what_the_twin_computes(place: str) -> None:
+    assert complaints(place, committed()[place]) == []
+
+
+@pytest.mark.parametrize("place", ["abstract", "Table 1", "summary"])
+def test_a_build_says_what_the_twin_computes(place: str, built: dict[str, str]) -> None:
+    assert complaints(place, built[place]) == []
+
+
+@pytest.mark.fault("a number of a document is changed, or one is added", "the twin of the documents names it")
+@pytest.mark.parametrize("place", committed())
+def test_planted_numbers_are_found(place: str) -> None:
+    check_plants(place, committed()[place])
+
+
+@pytest.mark.parametrize("place", ["abstract", "Table 1", "summary"])
+def test_numbers_planted_into_a_build_are_found(place: str, built: dict[str, str]) -> None:
+    check_plants(place, built[place])
+
+
+def test_ends_of_an_interval_may_miss_by_a_tenth_of_its_half(found: dict[str, Any]) -> None:
+    (end, slack), name = found["largest/low"], "largest/low"
+    assert not any(wrong(name, f"{end + sign * 0.99 * slack:.6f}") for sign in (-1, 1))
+    assert all(wrong(name, f"{end + sign * 1.01 * slack:.6f}") for sign in (-1, 1))
+
+
+def test_sentences_have_no_numbers_of_their_own() -> None:
+    """A number is a name of the twin's, or stands in FIXED with a reason."""
+    sentences = [re.sub(r"\{.*?\}", "#", text) for place in SAID for text in said(place)]
+    assert [text for text in sentences if NUMBER.search(text)] == []
+
+
+def test_the_twin_uses_nothing_of_ours() -> None:
+    tree = ast.walk(ast.parse(Path(documents_twin.__file__).read_text()))
+    imported = [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert "cxrbench" not in "".join(map(ast.unparse, imported)) and len(imported) > 9
