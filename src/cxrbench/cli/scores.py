@@ -8,7 +8,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tabulate import tabulate
 
 from cxrbench.cli.words import (
     PRICES,
@@ -16,6 +15,7 @@ from cxrbench.cli.words import (
     JsonOption,
     PricesOption,
     TablesOption,
+    aligned,
     complain,
     in_columns,
     print_json,
@@ -40,7 +40,7 @@ _SHOWN = {
     "calibration_error": "calib.",
 }  # in a terminal, beside AUROC
 _WIDTH, _LONGEST = 80, 18  # letters of a line and of a finding there
-_ALIGNED = ("left", "right", "left", *("right",) * len(_SHOWN))
+_RIGHT = (1, 3, 4, 5)  # columns of numbers there
 
 
 def evaluate(
@@ -100,11 +100,10 @@ def _in_a_terminal(table: pd.DataFrame) -> str:
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         lines.append((label, f"{positive}{area['n_images']:,}", _with_interval(area), *others))
     head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
-    aligned = _ALIGNED[: len(head)]
-    parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
+    parts = [aligned([head, *lines], _RIGHT)]
     pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == "all"].iterrows()]
     if pooled:
-        parts.append(tabulate(pooled, ["all findings", "(95 %)"], tablefmt="plain", disable_numparse=True))
+        parts.append(aligned([("all findings", "(95 %)"), *pooled]))
     left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != "all")])
     also = "Left out here, and in --out FILE.csv or --json: the other columns' intervals"
     parts.append(fill(f"{also}, {', '.join(left)}. A hyphen: undefined; the notes say why.", _WIDTH))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tabulate import tabulate
 
 from cxrbench.cli.words import (
     CANNOT_RUN,
@@ -383,6 +382,8 @@ def compare_with_recorded(
 
 def compared_lines(comparison: Comparison) -> str:
     """Return the lines as a table for a terminal."""
+    from tabulate import tabulate
+
     from cxrbench.analysis.compare import SPEED
     from cxrbench.paper.formats import missing
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -65,6 +65,17 @@ def wrapped(text: str, indent: str = "  ") -> str:
     return textwrap.fill(
         text, columns(), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )
+
+
+def aligned(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Return rows of texts as columns two blanks apart; those numbered in ``right`` end at their right."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    texts = (
+        [f"{text:>{width}}" if k in right else f"{text:<{width}}" for k, (text, width) in enumerate(both)]
+        for both in (zip(row, widths, strict=True) for row in rows)
+    )
+    return "\n".join("  ".join(row).rstrip() for row in texts)
 
 
 def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType({}), *apart: str) -> str:
