@@ -78,7 +78,10 @@ def test_the_version_names_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_help_has_its_groups_in_order_and_examples_that_exist() -> None:
     shown = must_work("--help").stdout
     panels = re.split(r"╭─ (\w+):", shown)[1:]
-    groups = {name: set(re.findall(r"^│ ([\w-]+) ", rows, flags=re.M)) for name, rows in zip(panels[::2], panels[1::2], strict=True)}
+    groups = {
+        name: set(re.findall(r"^│ ([\w-]+) ", rows, flags=re.M))
+        for name, rows in zip(panels[::2], panels[1::2], strict=True)
+    }
     assert list(groups) == ["Use", "Check", "Maintain"]
     for name in ("record", "adopt", "expected", "schema", "report", "sagemaker", "precompile", "bench"):
         assert name in groups["Maintain"], name

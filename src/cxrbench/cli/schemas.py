@@ -1,4 +1,4 @@
-"""``cxrbench schema``: files generated from the code, JSON Schemas of study and run record, and the names of architectures."""
+"""``cxrbench schema``: JSON Schemas of study and run record, and the names of the networks, from the code."""
 
 import json
 from pathlib import Path
