@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from analysis.synthetic import draw_predictions
 from columns import LABELS, SCORES
 from conftest import ROOT, must_fail, must_work
-from cxrbench.analysis.evaluate import evaluate, evaluate_file
-from cxrbench.evidence.predictions import load_predictions, macro_auroc
+from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import read_record
+from cxrbench.results.scoring import evaluate_file
+from cxrbench.statistics.evaluate import evaluate
+from cxrbench.statistics.predictions import load_predictions
 from cxrbench.study.config import Endpoint
 from cxrbench.study.names import UserError
+from synthetic import draw_predictions
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def test_what_takes_minutes_says_so_before(tmp_path, table, monkeypatch):
     table.to_parquet(tmp_path / "p.parquet")
     said = []
     for most in (14, 13):
-        monkeypatch.setattr("cxrbench.analysis.evaluate.MANY_FINDINGS", most)
+        monkeypatch.setattr("cxrbench.results.scoring.MANY_FINDINGS", most)
         evaluate_file(tmp_path / "p.parquet", 2, Endpoint(), said.append)
     assert said == [f"scoring 14 findings of {len(table)} images: this may take minutes"]
 

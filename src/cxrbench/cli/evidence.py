@@ -33,9 +33,9 @@ def record(
     either way. A signature covers all recorded files, and a change without
     --sign removes it. Without CELLS, --sign signs what is there.
     """
-    from cxrbench.analysis.compare import replacement
     from cxrbench.evidence import sums
     from cxrbench.evidence.store import EvidenceStore, check_evidence
+    from cxrbench.results.reproduction import replacement
 
     if not cells and not (sign or key):
         raise typer.BadParameter("name the cells to record, or --sign what is recorded")

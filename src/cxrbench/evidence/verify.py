@@ -21,10 +21,11 @@ from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.split import assign_split, choose_rows
 from cxrbench.evidence.checks import moment_of, numbers_in, record_problems, score_problems
 from cxrbench.evidence.compiled import compile_problems
-from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
+from cxrbench.statistics.predictions import LABEL, SCORE, findings_of, labels_of
 from cxrbench.study.config import NihSource, PhantomSource, Study
 from cxrbench.study.files import cores, explained, git, remedy
 from cxrbench.study.names import Cell, UserError, find_cells, printable

@@ -7,10 +7,10 @@ from textwrap import indent
 import pandas as pd
 from tabulate import tabulate
 
-from cxrbench.analysis.matrix import State, matrix, state_of, tally
 from cxrbench.evidence.expected import EXPECTED, read_expected
 from cxrbench.paper.formats import missing, text
 from cxrbench.paper.results import Group, Results
+from cxrbench.results.matrix import State, matrix, state_of, tally
 from cxrbench.study.names import GROUP
 
 
