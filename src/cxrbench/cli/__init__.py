@@ -14,7 +14,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cxrbench.cli import audit, compile, contribute, cost, evidence, get, report, sagemaker, scores, train
+from cxrbench.cli import (
+    audit,
+    compare,
+    compile,
+    contribute,
+    cost,
+    evidence,
+    get,
+    report,
+    sagemaker,
+    scores,
+    train,
+)
 from cxrbench.cli.words import STUDY, complain, say
 from cxrbench.study.files import explained
 from cxrbench.study.names import UserError
@@ -75,6 +87,7 @@ STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "contribute": contribute.contribute,
     },
     "4. Results: scores, costs, claims": {
+        "compare": compare.compare,
         "evaluate": scores.evaluate,
         "power": scores.power,
         "cost": cost.app,
