@@ -54,6 +54,7 @@ _IN_A_CLONE = ("config/", "data/")  # where files lie that commands read by defa
 # The order of the help: panels, and in each the commands, with the module and the name that each has in cli/.
 COMMANDS: dict[str, dict[str, str]] = {
     "Use: score, compare, plan, train": {
+        "compare": "compare:compare",
         "evaluate": "scores:evaluate",
         "power": "scores:power",
         "cost": "cost:app",
