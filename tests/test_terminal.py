@@ -187,7 +187,7 @@ def test_a_result_that_is_the_same_in_all_rows_stays_in_them_while_there_is_room
 
 
 PROGRESS = """
-from cxrbench.cli.words import Display
+from cxrbench.cli.progress import Display
 with Display("nih128-64px/convnext_pico/cpu/seed0") as display:
     display.show("train", at_once=True)
     for step in (10, 40, 70):
@@ -221,7 +221,7 @@ def test_a_terminal_that_cannot_rewrite_a_line_gets_lines() -> None:
 
 
 def test_progress_in_a_log_is_lines() -> None:
-    code = "import cxrbench.cli.words\ncxrbench.cli.words._LINE_SECONDS = 0" + PROGRESS
+    code = "import cxrbench.cli.progress\ncxrbench.cli.progress._LINE_SECONDS = 0" + PROGRESS
     done = ran(sys.executable, "-c", code)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     phase, first, _, last = done.stderr.splitlines()
@@ -234,7 +234,7 @@ def test_progress_in_a_log_is_lines() -> None:
 
 def test_no_time_is_estimated_from_the_first_slow_steps() -> None:
     code = """
-import cxrbench.cli.words as display
+import cxrbench.cli.progress as display
 display._LINE_SECONDS = 0
 with display.Display("a cell") as shown:
     for step, speed in ((1, None), (3, None), (10, 90.0), (20, 90.0)):
@@ -248,7 +248,7 @@ with display.Display("a cell") as shown:
 @pytest.mark.parametrize(("phases", "known"), [(["evaluate", "train"], True), (["setup", "train"], False)])
 def test_the_speed_of_a_start_is_kept_over_its_epochs(phases: list[str], known: bool) -> None:
     code = f"""
-import cxrbench.cli.words as display
+import cxrbench.cli.progress as display
 display._LINE_SECONDS = 0
 step = dict(event="progress", epoch=1, epochs=2, steps=50, loss=0.5, images_per_second=90.0)
 shown = display.Display("a cell")

@@ -17,7 +17,6 @@ from cxrbench.cli.words import (
     RESULTS,
     STUDY,
     CellArgument,
-    Display,
     JsonOption,
     PricesOption,
     RecordedOption,
@@ -74,14 +73,17 @@ def train(
     A failed training is a result too: exit code 0 without --strict. After an
     interruption (exit code 75), the same command resumes it.
     """
-    from cxrbench.training.job import Ending, Interrupted
-    from cxrbench.training.supervisor import run
-
     named = Cell.parse(cell)
     out = out or named.folder(RESULTS / "runs") / "record.json"
     if out.name != "record.json":
         raise UserError(f"--out {out}: a record is called record.json; write --out {out / 'record.json'}")
     must_run_here(named.platform)
+    from cxrbench.cli.progress import Display
+    from cxrbench.training.job import Ending, Interrupted
+    from cxrbench.training.plan import must_be_architectures
+    from cxrbench.training.supervisor import run
+
+    must_be_architectures([named.architecture], "correct the name of the cell")
     results = _results_of(out, named)
     job = job_of(named, study, packed, work or (results / "checkpoints" if results else out.parent / "work"))
     if job.limits.keep_weights:
