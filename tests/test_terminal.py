@@ -87,7 +87,7 @@ def test_the_help_has_its_groups_in_order_and_examples_that_exist() -> None:
         assert name in groups["Maintain"], name
     assert {"evaluate", "power", "train"} <= groups["Use"] and {"verify", "claims"} <= groups["Check"]
     examples = re.findall(r"^ +cxrbench (.+?)\s*$", shown, flags=re.M)
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         words = re.findall(r"(?<!\S)(?:[a-z]+|--why)(?!\S)", example)
         done = must_work(*[word for word in words if not word.startswith("-")], "--help")

@@ -22,8 +22,9 @@ from cxrbench.study.names import UserError
 
 HELP = """Is a difference between two machines real? Score, compare, plan, train.
 
-Score a table of predictions, with a row for each image, in any folder:
+Compare the predictions of two machines, or score those of one, in any folder:
 
+  cxrbench compare folder_a folder_b
   cxrbench evaluate predictions.csv
 
 The other commands need a clone of the repository. There, `make paper` runs
@@ -89,11 +90,11 @@ if (ROOT / "benchmarks").is_dir():  # they lie beside src/, outside what is inst
 EXTRAS = {
     "train": {
         *("huggingface_hub", "medmnist", "pydicom", "pynvml", "requests", "safetensors", "timm", "torch"),
-        *("torch_xla", "torchvision", "tqdm"),
+        *("torch_xla", "torchvision", "tqdm", "urllib3"),
     },
     "paper": {
-        *("PIL", "boto3", "jinja2", "markupsafe", "psutil", "pydantic", "seaborn", "sklearn", "snakemake"),
-        *("snakemake_interface_logger_plugins", "tabulate", "torchxrayvision", "yaml"),
+        *("PIL", "boto3", "botocore", "jinja2", "markupsafe", "psutil", "pydantic", "seaborn", "sklearn"),
+        *("snakemake", "snakemake_interface_logger_plugins", "tabulate", "torchxrayvision", "yaml"),
     },
 }
 
