@@ -267,15 +267,21 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
     for row in rows.to_dict("records"):
         more = "over " if row["unknown"] else ""
         for name, unit, text, unknown in (
-            ("time", "hours", duration, "unknown; rent a day"),
+            ("time", "hours", duration, "unknown"),
             ("usd", "usd", span, "unknown"),
         ):
             low, high = row[f"{unit}_low"], row[f"{unit}_high"]
             texts[name].append(f"{more}{text(low, high)}" if low == low else unknown)
     shown = rows.assign(**texts, to_run=rows["to_run"].astype(str) + " of " + rows["cells"].astype(str))
     sizes = rows.groupby("dataset", sort=False)[["packed_gib", "device_gib"]].max().reset_index()
-    table = cost_columns(shown[["dataset", "platform", "to_run", "time", "usd"]])
-    return f"{table}\n\n{cost_columns(sizes)}\n"
+    # Four digits of a dataset of a few megabytes would be noise.
+    sizes = sizes.assign(**{name: sizes[name].round(2) for name in ("packed_gib", "device_gib")})
+    unknown = [texts[name] and set(texts[name]) == {"unknown"} for name in ("time", "usd")]
+    columns = ["dataset", "platform", "to_run", *(["time", "usd"] if not all(unknown) else [])]
+    parts = [cost_columns(shown[columns]), cost_columns(sizes)]
+    if any("unknown" in text for text in texts["time"]):
+        parts.insert(1, wrapped("Time and cost are unknown until one cell has been timed; plan a day."))
+    return "\n\n".join(parts) + "\n"
 
 
 def _priced_as(rows: pd.DataFrame) -> list[str]:
