@@ -1,5 +1,6 @@
 """The command line as a person meets it: help that teaches, colours only where they are wanted."""
 
+import json
 import os
 import pty
 import re
@@ -327,3 +328,60 @@ def test_a_terminal_without_utf_8_is_no_traceback(tmp_path: Path) -> None:
         assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
         assert done.stdout.isascii()
     assert b"H?hner" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cell"], "CELL is missing: make cell CELL=phantom-32px/"),
+        (["cell", "CELL=phantom-32px"], "'phantom-32px' is not a cell: write CELL=dataset/architecture/"),
+        (["cell", "CELL=$(touch made); `touch made`"], "is not a cell"),
+        (["contribute"], "name what to train: make contribute PLATFORM=cuda HOURS=2"),
+        (["contribute", "CELL=phantom"], "'phantom' is not a cell"),
+        (["papr"], "there is no target 'papr'; these are the targets:\n  make help"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_make_checks_what_is_named_before_it_installs(words: list[str], said: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("CELL", "PLATFORM")}
+    done = ran("make", *words, f"VENV={tmp_path}/venv", cwd=ROOT, env=environment)
+    assert done.returncode == 2 and said in done.stderr and "installing" not in done.stderr
+    assert not (tmp_path / "venv").exists() and not (ROOT / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "phantom-32px/resnet81/cpu/seed0"], "no architecture 'resnet81'; did you mean 'resnet18'"),
+        (["train", "phantom-32px/resnet18/gpu/seed0"], "unknown platform 'gpu'; did you mean 'cuda'?"),
+        (["train", "phantom-32px/resnet18/trn1/seed0"], "unknown platform 'trn1'; did you mean 'neuron'?"),
+        (["train", "phantom-32px/resnet18/xla_cpi/seed0"], "did you mean 'xla_cpu'?"),
+        (["train", "phantom-32px/resnet18/zzz/seed0"], "unknown platform 'zzz' (known: cpu, cuda"),
+        (["data", "get", "nih"], "the datasets made of them are nih128-64px"),
+        (["data", "get", "chestmnist"], "unknown dataset 'chestmnist'"),
+        (["claims", "O99"], "has no claim 'O99'"),
+        (
+            ["evaluate", "results/runs/d/resnet18/cpu/seed9"],
+            "not trained yet; run `cxrbench train d/resnet18/",
+        ),
+        (
+            ["evaluate", "results/runs/d/r/cpu/seed9/predictions.parquet"],
+            "run `cxrbench train d/r/cpu/seed9`",
+        ),
+        (["evaluate", "results/elsewhere/seed9"], "there is no such file"),
+        (["cost", "decide"], "--spend is missing: USD per month"),
+        (["cost", "decide", *JOB.split()], "--architecture is missing: cnn, transformer"),
+    ],
+    ids=lambda words: " ".join(words[:3]) if isinstance(words, list) else "",
+)
+def test_a_wrong_or_missing_word_is_named_first(words: list[str], said: str) -> None:
+    done = ran(sys.executable, "-m", "cxrbench", *words, cwd=ROOT, stdin=subprocess.DEVNULL)
+    assert done.returncode in (1, 3) and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "pack" not in done.stderr
+
+
+def test_claims_are_printed_by_their_names() -> None:
+    shown = must_work("claims", "O18", "P02").stdout
+    assert set(re.findall(r"^(\w\d\d) ", shown, flags=re.M)) == {"O18", "P02"}
+    rows = json.loads(must_work("claims", "O18", "--json").stdout)
+    assert [row["id"] for row in rows] == ["O18"]

@@ -254,14 +254,15 @@ _QUESTIONS = {
 
 
 def _asked(name: str, value: Any, kind: type = float) -> Any:
-    """Return the value of an option; where it is missing, that which is typed on a terminal."""
+    """Return the value of an option, or the answer to its question; UserError where nobody answers."""
     if value is not None:
         return value
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"--{name} is missing ({_QUESTIONS[name]}); without a terminal nobody can be asked for it"
-        )
-    return typer.prompt(_QUESTIONS[name], type=kind)
+    try:
+        return typer.prompt(_QUESTIONS[name], type=kind)
+    except typer.Abort:
+        if sys.stdin.isatty():  # Ctrl-C
+            raise
+        raise UserError(f"--{name} is missing: {_QUESTIONS[name]}") from None
 
 
 @app.command("decide")

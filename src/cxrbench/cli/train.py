@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,6 +42,7 @@ app = typer.Typer(
     help="Check whether a cell can run here, and compare it with its record.", no_args_is_help=True
 )
 _SHOWN = 1  # names in a message
+_SIZES = ("packed_gib", "device_gib")  # printed to the next hundredth
 _WEIGHTS = "weights.safetensors"  # beside a record outside of results/runs
 _FORECAST_NOTE = (
     "Time and USD are of the cells to run, without packing, compiling and downloads; an image is taken to "
@@ -273,9 +275,8 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
             low, high = row[f"{unit}_low"], row[f"{unit}_high"]
             texts[name].append(f"{more}{text(low, high)}" if low == low else unknown)
     shown = rows.assign(**texts, to_run=rows["to_run"].astype(str) + " of " + rows["cells"].astype(str))
-    sizes = rows.groupby("dataset", sort=False)[["packed_gib", "device_gib"]].max().reset_index()
-    # Four digits of a dataset of a few megabytes would be noise.
-    sizes = sizes.assign(**{name: sizes[name].round(2) for name in ("packed_gib", "device_gib")})
+    sizes = rows.groupby("dataset", sort=False)[[*_SIZES]].max().reset_index()
+    sizes = sizes.assign(**{name: (100 * sizes[name]).map(math.ceil, "ignore") / 100 for name in _SIZES})
     unknown = [texts[name] and set(texts[name]) == {"unknown"} for name in ("time", "usd")]
     columns = ["dataset", "platform", "to_run", *(["time", "usd"] if not all(unknown) else [])]
     parts = [cost_columns(shown[columns]), cost_columns(sizes)]
