@@ -59,7 +59,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "evaluate": "scores:evaluate",
         "power": "scores:power",
         "cost": "cost:app",
-        "plan": "train:plan",
+        "plan": "planned:plan",
         "data": "get:data_app",
         "train": "train:train",
         "predict": "train:predict",
