@@ -31,7 +31,7 @@ def summary(read: Results, result: Path) -> str:
         f"Not run on: {', '.join(absent)}." if absent else "Every platform has been run.",
         _headline(read),
         _own_claims(read.claims),
-        f"Tables: {read.folder / 'tables'}. Next: cxrbench claims --why, cxrbench report matrix",
+        f"Next: cxrbench claims --why, cxrbench report matrix; tables: {read.folder / 'tables'}",
     ]
     return "\n".join(["", *(shorten(line, _WIDTH, placeholder=" ...") for line in lines), ""])
 
@@ -42,9 +42,7 @@ def _headline(read: Results) -> str:
     rows = pd.DataFrame() if group is None else read.of(group, "auroc", ENDPOINT)
     if group is None or rows.empty:
         return "No training has scores yet."
-    counted = len(read.findings(*group))
-    mean = text(read.mean(group, "auroc", ENDPOINT), "auroc")
-    return f"Test AUROC, up to {counted} findings: {mean}, {'/'.join(group)}."
+    return f"Test AUROC {text(read.mean(group, 'auroc', ENDPOINT), 'auroc')}: {'/'.join(group)}."
 
 
 def _own_claims(claims: pd.DataFrame) -> str:
