@@ -37,8 +37,11 @@ SNAKEMAKE = python -m snakemake
 FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
 
-.PHONY: help setup latex paper cell contribute paper-from-evidence report test test-all slurm browser containers \
+.PHONY: help setup latex paper named chosen cell contribute paper-from-evidence report test test-all slurm browser containers \
 	smoke bench coverage lint format lock clean
+
+.DEFAULT: # a name that is no target
+	@echo "make: there is no target '$@'; these are the targets:" >&2; $(MAKE) --no-print-directory help >&2; exit 2
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,13 +73,25 @@ RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"]
 report: $(SMALL) ## write the report: one HTML page with conclusions, tables and evidence
 	@$(SNAKEMAKE) page --config "run=$$($(RAN))"
 
-cell: $(FULL) ## get, train CELL=dataset/architecture/platform/seedN, compare with its record
+# What is named is looked at before anything is installed for it.
+EXAMPLE = phantom-32px/convnext_atto/cpu/seed0
+named:
+	@test -n "$$CELL" || { echo "CELL is missing: make cell CELL=$(EXAMPLE)" >&2; exit 2; }
+	@case "$$CELL" in *[!/]/*[!/]/*[!/]/seed[0-9]*) ;; *) echo "'$$CELL' is not a cell:" \
+		"write CELL=dataset/architecture/platform/seedN, for example CELL=$(EXAMPLE)" >&2; exit 2;; esac
+
+chosen:
+	@test -n "$$CELL$$PLATFORM" || { echo "name what to train: make contribute PLATFORM=cuda HOURS=2," \
+		"or make contribute CELL=$(EXAMPLE)" >&2; exit 2; }
+	@test -z "$$CELL" || $(MAKE) --no-print-directory named
+
+cell: named $(FULL) ## get, train CELL=dataset/architecture/platform/seedN, compare with its record
 	@python -m cxrbench cell get "$$CELL" $(if $(filter 1,$(FETCH)),--fetch) $(if $(filter 1,$(DISCARD)),--discard)
 	@python -m cxrbench cell check "$$CELL"
 	@$(SNAKEMAKE) "results/runs/$$CELL/record.json" --config "run=[\"$$CELL\"]"
 	@python -m cxrbench cell compare "$$CELL"
 
-contribute: $(FULL) ## train CELL, or cells of PLATFORM for HOURS, and write one archive to send
+contribute: chosen $(FULL) ## train CELL, or cells of PLATFORM for HOURS, and write one archive to send
 	@python -m cxrbench contribute $${CELL:+"$$CELL"} $${PLATFORM:+--platform "$$PLATFORM" --hours "$$HOURS"} \
 		$(if $(filter 1,$(FETCH)),--fetch)
 

@@ -19,6 +19,7 @@ PAGES = sorted(
 NOT_COMMITTED = re.compile(r"data/(raw|packed|weights)/|data/recorded/(SHA256SUMS\.sig|compile)")
 ADDED = {"src/cxrbench/platforms/cpu_channels_last.py", "src/cxrbench/paper/slowest.py"}  # by adding.md
 COMMANDS = get_command(app)
+COMMANDS.get_command(None, "")  # of an unknown one all are loaded
 
 
 def anchors(page: Path) -> set[str]:

@@ -13,7 +13,7 @@ from conftest import ELSEWHERE, FEW_CELLS, build_from_evidence, clone_of_the_tre
 from study.test_build import made
 
 ALSO_MADE = (
-    *("results/cells/**/*.*", "results/summary.txt", "results/report.html", "results/study.json"),
+    *("results/cells/**/*.*", "results/*.txt", "results/report.html", "results/study.json"),
     *("README.md", "ARTIFACT.md", "docs/commands.md", "docs/auroc.png"),
 )
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it: help that teaches, colours only where they are wanted."""
 
+import json
 import os
 import pty
 import re
@@ -75,14 +76,19 @@ def test_the_version_names_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(r"cxrbench( [\d.]+)?, commit 0123456789ab with changes\n", shown)
 
 
-def test_the_help_has_the_steps_in_their_order_and_examples_that_exist() -> None:
+def test_the_help_has_its_groups_in_order_and_examples_that_exist() -> None:
     shown = must_work("--help").stdout
-    assert re.findall(r"╭─ (\d)\. ", shown) == list("12345")
-    names = re.findall(r"^│ (\w+) ", shown, flags=re.M)
-    order = ["data", "train", "record", "verify", "evaluate", "claims", "report"]
-    assert [name for name in names if name in order] == order
+    panels = re.split(r"╭─ (\w+):", shown)[1:]
+    groups = {
+        name: set(re.findall(r"^│ ([\w-]+) ", rows, flags=re.M))
+        for name, rows in zip(panels[::2], panels[1::2], strict=True)
+    }
+    assert list(groups) == ["Use", "Check", "Maintain"]
+    for name in ("record", "adopt", "expected", "schema", "report", "sagemaker", "precompile", "bench"):
+        assert name in groups["Maintain"], name
+    assert {"evaluate", "power", "train"} <= groups["Use"] and {"verify", "claims"} <= groups["Check"]
     examples = re.findall(r"^ +cxrbench (.+?)\s*$", shown, flags=re.M)
-    assert len(examples) == 5
+    assert len(examples) == 7
     for example in examples:
         words = re.findall(r"(?<!\S)(?:[a-z]+|--why)(?!\S)", example)
         done = must_work(*[word for word in words if not word.startswith("-")], "--help")
@@ -121,6 +127,7 @@ def documented() -> set[str]:
     pages = [ROOT / "README.md", ROOT / "ARTIFACT.md", *(ROOT / "docs").glob("*.md")]
     text, names = "\n".join(page.read_text(encoding="utf-8") for page in pages), set()
     whole = get_command(app)
+    whole.get_command(None, "")  # of an unknown one all are loaded
     for line in re.findall(r"cxrbench((?: [a-z][a-z-]*)+)", text):
         command, words = whole, []
         for word in line.split():
@@ -181,7 +188,7 @@ def test_a_result_that_is_the_same_in_all_rows_stays_in_them_while_there_is_room
 
 
 PROGRESS = """
-from cxrbench.cli.words import Display
+from cxrbench.cli.progress import Display
 with Display("nih128-64px/convnext_pico/cpu/seed0") as display:
     display.show("train", at_once=True)
     for step in (10, 40, 70):
@@ -215,7 +222,7 @@ def test_a_terminal_that_cannot_rewrite_a_line_gets_lines() -> None:
 
 
 def test_progress_in_a_log_is_lines() -> None:
-    code = "import cxrbench.cli.words\ncxrbench.cli.words._LINE_SECONDS = 0" + PROGRESS
+    code = "import cxrbench.cli.progress\ncxrbench.cli.progress._LINE_SECONDS = 0" + PROGRESS
     done = ran(sys.executable, "-c", code)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     phase, first, _, last = done.stderr.splitlines()
@@ -228,7 +235,7 @@ def test_progress_in_a_log_is_lines() -> None:
 
 def test_no_time_is_estimated_from_the_first_slow_steps() -> None:
     code = """
-import cxrbench.cli.words as display
+import cxrbench.cli.progress as display
 display._LINE_SECONDS = 0
 with display.Display("a cell") as shown:
     for step, speed in ((1, None), (3, None), (10, 90.0), (20, 90.0)):
@@ -242,7 +249,7 @@ with display.Display("a cell") as shown:
 @pytest.mark.parametrize(("phases", "known"), [(["evaluate", "train"], True), (["setup", "train"], False)])
 def test_the_speed_of_a_start_is_kept_over_its_epochs(phases: list[str], known: bool) -> None:
     code = f"""
-import cxrbench.cli.words as display
+import cxrbench.cli.progress as display
 display._LINE_SECONDS = 0
 step = dict(event="progress", epoch=1, epochs=2, steps=50, loss=0.5, images_per_second=90.0)
 shown = display.Display("a cell")
@@ -321,3 +328,60 @@ def test_a_terminal_without_utf_8_is_no_traceback(tmp_path: Path) -> None:
         assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
         assert done.stdout.isascii()
     assert b"H?hner" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cell"], "CELL is missing: make cell CELL=phantom-32px/"),
+        (["cell", "CELL=phantom-32px"], "'phantom-32px' is not a cell: write CELL=dataset/architecture/"),
+        (["cell", "CELL=$(touch made); `touch made`"], "is not a cell"),
+        (["contribute"], "name what to train: make contribute PLATFORM=cuda HOURS=2"),
+        (["contribute", "CELL=phantom"], "'phantom' is not a cell"),
+        (["papr"], "there is no target 'papr'; these are the targets:\n  make help"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_make_checks_what_is_named_before_it_installs(words: list[str], said: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("CELL", "PLATFORM")}
+    done = ran("make", *words, f"VENV={tmp_path}/venv", cwd=ROOT, env=environment)
+    assert done.returncode == 2 and said in done.stderr and "installing" not in done.stderr
+    assert not (tmp_path / "venv").exists() and not (ROOT / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "phantom-32px/resnet81/cpu/seed0"], "no architecture 'resnet81'; did you mean 'resnet18'"),
+        (["train", "phantom-32px/resnet18/gpu/seed0"], "unknown platform 'gpu'; did you mean 'cuda'?"),
+        (["train", "phantom-32px/resnet18/trn1/seed0"], "unknown platform 'trn1'; did you mean 'neuron'?"),
+        (["train", "phantom-32px/resnet18/xla_cpi/seed0"], "did you mean 'xla_cpu'?"),
+        (["train", "phantom-32px/resnet18/zzz/seed0"], "unknown platform 'zzz' (known: cpu, cuda"),
+        (["data", "get", "nih"], "the datasets made of them are nih128-64px"),
+        (["data", "get", "chestmnist"], "unknown dataset 'chestmnist'"),
+        (["claims", "O99"], "has no claim 'O99'"),
+        (
+            ["evaluate", "results/runs/d/resnet18/cpu/seed9"],
+            "not trained yet; run `cxrbench train d/resnet18/",
+        ),
+        (
+            ["evaluate", "results/runs/d/r/cpu/seed9/predictions.parquet"],
+            "run `cxrbench train d/r/cpu/seed9`",
+        ),
+        (["evaluate", "results/elsewhere/seed9"], "there is no such file"),
+        (["cost", "decide"], "--spend is missing: USD per month"),
+        (["cost", "decide", *JOB.split()], "--architecture is missing: cnn, transformer"),
+    ],
+    ids=lambda words: " ".join(words[:3]) if isinstance(words, list) else "",
+)
+def test_a_wrong_or_missing_word_is_named_first(words: list[str], said: str) -> None:
+    done = ran(sys.executable, "-m", "cxrbench", *words, cwd=ROOT, stdin=subprocess.DEVNULL)
+    assert done.returncode in (1, 3) and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "pack" not in done.stderr
+
+
+def test_claims_are_printed_by_their_names() -> None:
+    shown = must_work("claims", "O18", "P02").stdout
+    assert set(re.findall(r"^(\w\d\d) ", shown, flags=re.M)) == {"O18", "P02"}
+    rows = json.loads(must_work("claims", "O18", "--json").stdout)
+    assert [row["id"] for row in rows] == ["O18"]

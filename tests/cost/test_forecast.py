@@ -121,7 +121,8 @@ def test_the_whole_study_has_a_plan_here():
 
 def test_the_plan_is_printed_before_anything_starts():
     done = must_work("plan")
-    assert "nan" not in done.stdout and "unknown; rent a day" in done.stdout
+    assert "nan" not in done.stdout and "until one cell has been timed; plan a day" in done.stdout
+    assert "0.0024" not in done.stdout and "phantom-32px  " in done.stdout and " 0.01 " in done.stdout
     shown = " ".join(done.stdout.split())
     for platform in ("cuda", "neuron"):
         assert re.search(rf"nih002-224px +{platform} +12 of 12", done.stdout)

@@ -283,6 +283,19 @@ def test_commands_say_it_in_lines_and_in_json(server, words, data) -> None:
     assert links.returncode == 1 and "dead  the server answers 404" in links.stdout
 
 
+def test_many_bytes_are_asked_for_first(server, words, data, raw, tmp_path) -> None:
+    write_registry(tmp_path / "registry.csv", server, bytes="45000000000")
+    message = must_fail(*words)
+    assert (
+        f"to be downloaded: {NAME} (45.0 GB from 127.0.0.1) into {raw}" in message and "add --yes" in message
+    )
+    assert server.requests == []
+    must_fail(*words, "--yes")  # the server's file is another: that is found by asking it
+    assert server.requests != []
+    write_registry(tmp_path / "registry.csv", server)
+    assert "(0.0 GB from" in must_work(*words).stderr and (raw / NAME).read_bytes() == data
+
+
 def test_a_terminal_shows_one_bar_with_speed_and_time_left(words, raw) -> None:
     shown = on_a_terminal(*words, COLUMNS="120")
     assert (raw / NAME).exists()

@@ -68,7 +68,8 @@ def test_what_is_not_here_is_fetched_over_breaks_packed_and_discarded(place: Pla
     assert place.server.sent == size
     assert place.manifest()["unlike_recorded"] == [] and place.manifest()["source_sizes"] == {"1024x1024": 3}
     place.server.requests.clear()
-    must_work(*place.words())  # what is packed is not fetched again
+    again = must_work(*place.words())  # what is packed is not fetched again
+    assert again.stderr == f"d: already packed in {place.packed / 'd'}\n"
     assert place.server.requests == []
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from conftest import ROOT
 from cxrbench.paper import figures, provenance
 from cxrbench.paper.results import Results
-from cxrbench.paper.summary import summary
+from cxrbench.paper.summary import matrix_and_scores, summary
+from cxrbench.study.config import read_study
 from cxrbench.study.names import GROUP, Cell
 
 from .conftest import made_up
@@ -27,6 +29,7 @@ STATES = {
     "timed out": ("timed_out", "recorded"),
     "compile failed": ("compile_failed", "fresh"),
 }
+STUDY = read_study(ROOT / "config/config.yaml")
 Counts = dict[tuple[str, ...], Counter[str]]  # dataset, architecture, platform -> state -> seeds
 
 
@@ -54,7 +57,7 @@ def counted(text: str) -> Counter[str]:
 
 
 def printed(read: Results) -> str:
-    return summary(read, Path("paper.pdf"), ROOT / "data/expected_status.csv")
+    return matrix_and_scores(read, ROOT / "data/expected_status.csv")
 
 
 def in_summary(cells: pd.DataFrame) -> Counts:
@@ -149,3 +152,27 @@ def test_the_summary_has_a_row_per_group_and_says_what_its_interval_covers(
     text = printed(made_up(cells=cells, metrics=metrics, spread=over))
     (score,) = re.findall(r"nih-64px +resnet18 +cpu +(0.*)", text)
     assert " ".join(score.split()) == ends
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn_cells(), st.booleans())
+def test_a_build_ends_with_six_lines_of_80_columns(cells: pd.DataFrame, claimed: bool) -> None:
+    claims = pd.DataFrame({"source": ["ours", "theirs"], "verdict": ["follows", "stale"]})[: 2 * claimed]
+    made = made_up(cells=cells, claims=claims, folder=Path("results"), metrics=pd.DataFrame(), study=STUDY)
+    made = replace(made, cells=cells.assign(status=cells["status"].replace("ok", "timed_out")))
+    lines = summary(made, Path("paper/paper.pdf")).split("\n")[1:-1]
+    assert len(lines) == 6 and max(map(len, lines)) <= 80, lines
+    assert lines[0] == "Paper: paper/paper.pdf" and "Next: cxrbench claims --why" in lines[-1]
+    run = (~cells["state"].isin(["not run", "refused"])).sum()
+    assert lines[1].startswith(f"Trainings: {run} of {len(cells)} have evidence")
+    idle = set(cells["platform"]) - set(cells.loc[~cells["state"].isin(["not run", "refused"]), "platform"])
+    assert set(re.findall(r"\w+", lines[2].partition("Not run on:")[2])) == idle
+    assert ("1 follows" in lines[4]) == claimed and "stale" not in lines[4]
+
+
+def test_the_end_of_a_build_names_the_main_endpoint(read: Results) -> None:
+    lines = summary(read, Path("paper/paper.pdf")).split("\n")[1:-1]
+    assert len(lines) == 6 and max(map(len, lines)) <= 80, lines
+    group = read.largest()
+    assert group is not None and lines[3].endswith(f"{'/'.join(group)}.")
+    assert f"{read.of(group, 'auroc', 'endpoint')['value'].mean():.3f}" in lines[3]

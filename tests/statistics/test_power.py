@@ -164,7 +164,7 @@ def test_the_command_and_the_table_of_the_paper_say_the_same(from_evidence: Path
         said = pd.DataFrame(json.loads(done.stdout))
         ours = table[wanted].drop(columns=["measured_seeds", "share_from"]).reset_index(drop=True)
         pd.testing.assert_frame_equal(said, ours, check_dtype=False, rtol=1e-5)
-        assert ("share in macro F1 as measured on" in done.stderr) == (not options)
+        assert ("of the variance of macro F1 between seeds as" in done.stderr) == (not options)
 
 
 def test_the_command_begins_with_the_verdict_and_fits_a_screen(from_evidence: Path) -> None:

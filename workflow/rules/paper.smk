@@ -150,7 +150,8 @@ rule summary:
         study=STUDY_FILE,
         expected="data/expected_status.csv",
     output:
-        "<results>/summary.txt",
+        summary="<results>/summary.txt",
+        matrix="<results>/matrix.txt",
     log:
         "<logs>/summary.log",
     conda:
@@ -163,4 +164,6 @@ rule summary:
         "Summarising the results"
     shell:
         "python -m cxrbench report summary --results {params.results} --study {input.study}"
-        " --result {params.result} > {output} 2> {log}"
+        " --result {params.result} > {output.summary} 2> {log}"
+        " && python -m cxrbench report matrix --results {params.results} --study {input.study}"
+        " > {output.matrix} 2>> {log}"

@@ -1,33 +1,40 @@
 """``cxrbench``: every step of the graph by hand. Tables go to standard output, messages to standard error.
 
-Commands import what they need when they are called: most need no torch, and `cost` answers in a second.
+A command's module is imported when the command is called, and so are the packages that it needs: scoring a
+file needs no torch, no Snakemake and no pydantic, and takes little more than the import of pandas.
 """
 
 import io
 import os
 import sys
 from collections.abc import Callable
-from importlib import metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
-from cxrbench.cli import audit, compile, contribute, cost, evidence, get, report, sagemaker, scores, train
-from cxrbench.cli.words import STUDY, complain, say
+from cxrbench.cli.words import STUDY, complain
 from cxrbench.study.files import explained
 from cxrbench.study.names import UserError
 
-HELP = """Trainium or CUDA for chest radiographs? Every step of the study is a command.
+HELP = """Is a difference between two machines real? Score, compare, plan, train.
 
-`make paper` runs them all. It trains the cells that this machine can train,
-takes recorded evidence for the others, and rebuilds the paper. A cell is one
+Compare the predictions of two machines, or score those of one, in any folder:
+
+  cxrbench compare folder_a folder_b
+  cxrbench evaluate predictions.csv
+
+The other commands need a clone of the repository. There, `make paper` runs
+the whole study: it trains the cells that this machine can train, takes
+recorded evidence for the others, and rebuilds the paper. A cell is one
 training run. Its name is dataset/architecture/platform/seedN.
 
-Train a cell on drawn radiographs, then print its scores:
+Train a cell on synthetic radiographs, then print its scores:
 
-  cxrbench data pack phantom-32px
+  cxrbench data get phantom-32px
   cxrbench train phantom-32px/resnet18/cpu/seed0
   cxrbench evaluate results/runs/phantom-32px/resnet18/cpu/seed0
 
@@ -45,62 +52,106 @@ and the same command resumes it."""
 
 _IN_A_CLONE = ("config/", "data/")  # where files lie that commands read by default
 
-
-def schema(
-    folder: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("workflow/schemas"),
-) -> None:
-    """Write the JSON Schemas of a study and of a run record."""
-    from cxrbench.cli.schemas import write_schemas
-
-    for path in write_schemas(folder):
-        say(f"wrote {path}")
-
-
-# The order in which a user meets them: panels and, inside each, commands.
-STEPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "1. Data: download, check, pack": {"data": get.data_app},
-    "2. Train one cell, compare it with its record": {
-        "plan": train.plan,
-        "train": train.train,
-        "cell": get.cell_app,
-        "precompile": train.precompile,
-        "predict": train.predict,
-        "sagemaker": sagemaker.app,
+# The order of the help: panels, and in each the commands, with the module and the name that each has in cli/.
+COMMANDS: dict[str, dict[str, str]] = {
+    "Use: score, compare, plan, train": {
+        "compare": "compare:compare",
+        "evaluate": "scores:evaluate",
+        "power": "scores:power",
+        "cost": "cost:app",
+        "plan": "planned:plan",
+        "data": "get:data_app",
+        "train": "train:train",
+        "predict": "train:predict",
+        "contribute": "contribute:contribute",
     },
-    "3. Evidence: keep it, check it": {
-        "record": evidence.record,
-        "verify": evidence.verify,
-        "adopt": train.adopt,
-        "expected": evidence.expected,
-        "contribute": contribute.contribute,
+    "Check: the evidence, the claims, the graphs": {
+        "cell": "get:cell_app",
+        "claims": "scores:claims",
+        "verify": "evidence:verify",
+        "audit": "audit:audit",
+        "compile": "compile:compile",
     },
-    "4. Results: scores, costs, claims": {
-        "evaluate": scores.evaluate,
-        "power": scores.power,
-        "cost": cost.app,
-        "claims": scores.claims,
-        "audit": audit.audit,
-        "compile": compile.compile,
+    "Maintain: what a build and a maintainer call": {
+        "record": "evidence:record",
+        "adopt": "train:adopt",
+        "expected": "evidence:expected",
+        "report": "report:app",
+        "precompile": "train:precompile",
+        "sagemaker": "sagemaker:app",
+        "schema": "schemas:schema",
     },
-    "5. Paper and measurements of speed": {"report": report.app, "schema": schema},
 }
 ROOT = Path(__file__).parents[3]
 if (ROOT / "benchmarks").is_dir():  # they lie beside src/, outside what is installed elsewhere
     sys.path.append(str(ROOT))
-    from benchmarks.commands import app as bench
+    COMMANDS[list(COMMANDS)[-1]]["bench"] = "benchmarks.commands:app"
+# The extra of this package that installs each module which is not among its plain dependencies.
+EXTRAS = {
+    "train": {
+        *("huggingface_hub", "medmnist", "pydicom", "pynvml", "requests", "safetensors", "timm", "torch"),
+        *("torch_xla", "torchvision", "tqdm", "urllib3"),
+    },
+    "paper": {
+        *("PIL", "boto3", "botocore", "jinja2", "markupsafe", "psutil", "pydantic", "seaborn", "sklearn"),
+        *("snakemake", "snakemake_interface_logger_plugins", "tabulate", "torchxrayvision", "yaml"),
+    },
+}
 
-    STEPS["5. Paper and measurements of speed"]["bench"] = bench
 
-
-class InOrder(TyperGroup):
-    """The commands in the order of the steps; typer would put groups after single commands."""
+class OnDemand(TyperGroup):
+    """The commands in the order of the help, each imported when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for panel in STEPS.values() for name in panel]
+        return [name for panel in COMMANDS.values() for name in panel]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        names = self.list_commands(ctx)
+        for name in [cmd_name] if cmd_name in names else names:  # of a misspelt one the nearest is told
+            if name not in self.commands:
+                self.commands[name] = _loaded(name)
+        return self.commands.get(cmd_name)
+
+
+def _loaded(name: str) -> Any:
+    """The command called ``name``; where a package is missing, one whose help and whose error say so."""
+    panel = next(panel for panel, names in COMMANDS.items() if name in names)
+    module, _, attribute = COMMANDS[panel][name].partition(":")
+    try:
+        step = getattr(import_module(module if "." in module else f"cxrbench.cli.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        step = _lacking(error)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    if isinstance(step, typer.Typer):
+        alone.add_typer(step, name=name, rich_help_panel=panel)
+    else:
+        alone.command(name, rich_help_panel=panel)(step)
+    return get_group(alone).commands[name]
+
+
+def _lacking(error: ModuleNotFoundError) -> Callable[..., None]:
+    """A command in place of one whose packages are missing."""
+    if (text := _missing_extra(error)) is None:
+        raise error
+
+    def command(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        raise UserError(text)
+
+    command.__doc__ = text
+    return command
+
+
+def _missing_extra(error: ModuleNotFoundError) -> str | None:
+    """Which package a command needs and what installs it; None for a module that no extra brings."""
+    package = str(error.name).partition(".")[0]
+    for extra, modules in EXTRAS.items():
+        if package in modules:
+            return f"this command needs {package}, which is not installed; install cxrbench[{extra}]"
+    return None
 
 
 app = typer.Typer(
-    cls=InOrder,
+    cls=OnDemand,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -109,11 +160,16 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from cxrbench.evidence.record import commit_of_code
+        from importlib import metadata  # slow to load
 
-        head, dirty = commit_of_code()
         number = next((f" {package.version}" for package in metadata.distributions(name="cxrbench")), "")
-        print(f"cxrbench{number}, commit {head[:12]}{' with changes' if dirty else ''}")
+        commit = ""
+        if (ROOT / ".git").exists() or "CXRBENCH_COMMIT" in os.environ:  # an installed package has none
+            from cxrbench.evidence.record import commit_of_code
+
+            head, dirty = commit_of_code()
+            commit = f", commit {head[:12]}{' with changes' if dirty else ''}"
+        print(f"cxrbench{number}{commit}")
         raise typer.Exit
 
 
@@ -124,14 +180,6 @@ def _options(
     ] = False,
 ) -> None:
     """Options of ``cxrbench`` itself."""
-
-
-for panel, steps in STEPS.items():
-    for name, step in steps.items():
-        if isinstance(step, typer.Typer):
-            app.add_typer(step, name=name, rich_help_panel=panel)
-        else:
-            app.command(name, rich_help_panel=panel)(step)
 
 
 def _must_be_the_code_of(folder: Path) -> None:
@@ -164,4 +212,9 @@ def main() -> None:
         if text.startswith(_IN_A_CLONE) and not STUDY.exists():
             text += "; run it in a clone of the repository, which has this file"
         complain(text)
+        sys.exit(1)
+    except ModuleNotFoundError as missing:
+        if (said := _missing_extra(missing)) is None:
+            raise
+        complain(said)
         sys.exit(1)

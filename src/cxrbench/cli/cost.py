@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -243,17 +244,34 @@ def cost_refresh(
         say("no price was found; nothing written")
 
 
-def _asked(question: str) -> Any:
-    return typer.Option(prompt=question, help=f"{question}.")
+_QUESTIONS = {
+    "spend": "USD per month spent on GPU training",
+    "architecture": "cnn, transformer, a timm name, or dataset/network of your cells",
+    "porting": "Budget of the port, in USD",
+    "horizon": "Months that the model will be trained",
+    "capacity": "Fraction of the training that Trainium can take, 0 to 1",
+}
+
+
+def _asked(name: str, value: Any, kind: type = float) -> Any:
+    """Return the value of an option, or the answer to its question; UserError where nobody answers."""
+    if value is not None:
+        return value
+    try:
+        return typer.prompt(_QUESTIONS[name], type=kind)
+    except typer.Abort:
+        if sys.stdin.isatty():  # Ctrl-C
+            raise
+        raise UserError(f"--{name} is missing: {_QUESTIONS[name]}") from None
 
 
 @app.command("decide")
 def cost_decide(
-    spend: Annotated[float, _asked("USD per month spent on GPU training")],
-    architecture: Annotated[str, _asked("cnn, transformer, a timm name, or dataset/network of your cells")],
-    porting: Annotated[float, _asked("Budget of the port, in USD")],
-    horizon: Annotated[float, _asked("Months that the model will be trained")],
-    capacity: Annotated[float, _asked("Share of the training that Trainium can take, 0 to 1")],
+    spend: Annotated[float | None, typer.Option(help=_QUESTIONS["spend"])] = None,
+    architecture: Annotated[str | None, typer.Option(help=_QUESTIONS["architecture"])] = None,
+    porting: Annotated[float | None, typer.Option(help=_QUESTIONS["porting"])] = None,
+    horizon: Annotated[float | None, typer.Option(help=_QUESTIONS["horizon"])] = None,
+    capacity: Annotated[float | None, typer.Option(help=_QUESTIONS["capacity"])] = None,
     ongoing: Annotated[float, typer.Option(help="USD per month of work on the second platform.")] = 0.0,
     ratio: Annotated[
         tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")
@@ -278,6 +296,9 @@ def cost_decide(
     from cxrbench.cost.porting import Numbers, decide, ratio_for
     from cxrbench.cost.ratios import Ratio
 
+    spend, architecture = _asked("spend", spend), _asked("architecture", architecture, str)
+    porting, horizon = _asked("porting", porting), _asked("horizon", horizon)
+    capacity = _asked("capacity", capacity)
     if ratio:
         chosen = Ratio(*ratio, "projected", "your own ratio")
     else:

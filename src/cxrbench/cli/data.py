@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
 
 RAW = Path("data/raw")
+_UNASKED = 1e9  # bytes that are downloaded without a question
 NameArgument = Annotated[str, typer.Argument(help="A dataset of the registry, e.g. nih or chestmnist.")]
 FolderOption = Annotated[Path | None, typer.Option(help="Folder of the files. Default: data/raw/NAME.")]
 MirrorOption = Annotated[
@@ -54,12 +56,19 @@ def data_download(
     timeout: TimeoutOption = 60.0,
     wait: WaitOption = 1.0,
     registry: RegistryOption = REGISTRY,
+    yes: Annotated[bool, typer.Option("--yes", help="Download more than 1 GB without being asked.")] = False,
 ) -> None:
     """Download a dataset's files. After an interruption, the same command continues."""
     from cxrbench.datasets.download import Options, download
-    from cxrbench.datasets.registry import read_files
+    from cxrbench.datasets.registry import bytes_in_words, is_there, read_files
 
     files, place = read_files(registry, name, only), folder or RAW / name
+    if absent := [file for file in files if not is_there(place / file.name, file)]:
+        say(f"to be downloaded: {bytes_in_words(absent)} into {place}")
+        if sum(file.size or 0 for file in absent) > _UNASKED and not yes:
+            if not sys.stdin.isatty():
+                raise UserError(f"{name}: more than 1 GB; add --yes, or --only PATTERN for some of the files")
+            typer.confirm("Download?", abort=True, err=True)
     before = download(files, place, Options(mirrors=tuple(mirror or ()), timeout=timeout, first_wait=wait))
     there = sum(state.state == "present" for state in before)
     say(f"{name}: {len(files)} files in {place}, {there} of them were there before")

@@ -102,4 +102,4 @@ def expected(
         say("to accept these outcomes after looking at them: cxrbench expected --accept 'the reason'")
     if problems or refused:
         raise typer.Exit(1)
-    print(f"{len(statuses)} cells have the expected status")
+    print(f"All {len(statuses)} trainings that were run ended as {listed} expects.")

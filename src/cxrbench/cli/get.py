@@ -78,11 +78,21 @@ def data_get(
     """
     from cxrbench.study.config import read_study
 
-    command = f"cxrbench data get {' '.join(names)} --fetch"
-    lacking = lacking_of(read_study(study), names, registry, packed)
+    command, of = f"cxrbench data get {' '.join(names)} --fetch", read_study(study)
+    for name in names:
+        made = [other for other, config in of.datasets.items() if config.source == name]
+        if made and name not in of.datasets:
+            raise UserError(
+                f"'{name}' names files, not a dataset of {study}: the datasets made of them are "
+                f"{', '.join(made)}; `cxrbench data download {name}` gets the files alone"
+            )
+    lacking = lacking_of(of, names, registry, packed)
+    for name in names:
+        if name not in lacking.to_pack:
+            say(f"{name}: already packed in {packed / name}")
     _get(lacking, command, fetch, tuple(mirror or ()), packed, recorded)
     if discard:
-        _discard(read_study(study), names, registry)
+        _discard(of, names, registry)
 
 
 @cell_app.command("get")

@@ -124,10 +124,20 @@ def summary(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Print the matrix of cells, their scores, and where the PDF or the report is."""
+    """Print the six lines that end a build: what was made, what it says, what to do next."""
     from cxrbench.paper.summary import summary
 
     print(summary(_read(results, study, recorded), result), end="")
+
+
+@app.command()
+def matrix(
+    results: ResultsOption = RESULTS, study: StudyOption = STUDY, recorded: RecordedOption = RECORDED
+) -> None:
+    """Print which trainings of the study have been run, and the mean AUROC of each network."""
+    from cxrbench.paper.summary import matrix_and_scores
+
+    print(matrix_and_scores(_read(results, study, recorded)), end="")
 
 
 @app.command()

@@ -1,10 +1,13 @@
-"""Files generated from the code: JSON Schemas of study and run record, and the names of architectures."""
+"""``cxrbench schema``: JSON Schemas of study and run record, and the names of the networks, from the code."""
 
 import json
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from pydantic import BaseModel
 
+from cxrbench.cli.words import say
 from cxrbench.evidence.record import Record
 from cxrbench.study.config import Study
 from cxrbench.study.files import write_text
@@ -29,10 +32,12 @@ def architectures_text() -> str:
     return "\n".join(timm.list_models()) + "\n"
 
 
-def write_schemas(folder: Path) -> list[Path]:
-    """Write all schemas into ``folder``, and :data:`ARCHITECTURES`; return their paths."""
+def schema(
+    folder: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("workflow/schemas"),
+) -> None:
+    """Write the JSON Schemas of a study and of a run record."""
     texts = {folder / name: schema_text(name) for name in _SCHEMAS}
     texts |= {ARCHITECTURES: architectures_text()}
     for path, text in texts.items():
         write_text(path, text)
-    return list(texts)
+        say(f"wrote {path}")

@@ -8,7 +8,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from tabulate import tabulate
 
 from cxrbench.cli.words import (
     PRICES,
@@ -16,6 +15,7 @@ from cxrbench.cli.words import (
     JsonOption,
     PricesOption,
     TablesOption,
+    aligned,
     complain,
     in_columns,
     print_json,
@@ -39,7 +39,7 @@ _SHOWN = {
     name: METRICS[name].short for name in ("average_precision", "f1", "calibration_error")
 }  # in a terminal, beside AUROC
 _WIDTH, _LONGEST = 80, 18  # letters of a line and of a finding there
-_ALIGNED = ("left", "right", "left", *("right",) * len(_SHOWN))
+_RIGHT = (1, 3, 4, 5)  # columns of numbers there
 
 
 def evaluate(
@@ -98,11 +98,10 @@ def _in_a_terminal(table: pd.DataFrame) -> str:
         label = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         lines.append((label, f"{positive}{area['n_images']:,}", _with_interval(area), *others))
     head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
-    aligned = _ALIGNED[: len(head)]
-    parts = [tabulate([head, *lines], tablefmt="plain", disable_numparse=True, colalign=aligned)]
+    parts = [aligned([head, *lines], _RIGHT)]
     pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == ALL].iterrows()]
     if pooled:
-        parts.append(tabulate(pooled, ["all findings", "(95 %)"], tablefmt="plain", disable_numparse=True))
+        parts.append(aligned([("all findings", "(95 %)"), *pooled]))
     left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != ALL)])
     also = "Left out here, and in --out FILE.csv or --json: the other columns' intervals"
     parts.append(fill(f"{also}, {', '.join(left)}. A hyphen: undefined; the notes say why.", _WIDTH))
@@ -129,6 +128,10 @@ def _with_interval(row: pd.Series) -> str:
 
 
 def claims(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID...]", help="Claims to print, such as O18. Default: see --source."),
+    ] = None,
     file: Annotated[Path, typer.Option(help="The claims.")] = Path("data/claims.yaml"),
     prices: PricesOption = PRICES,
     tables: TablesOption = RESULTS / "tables",
@@ -150,12 +153,18 @@ def claims(
     stated = read_claims(file)
     if source is not None and source not in stated.sources:
         raise UserError(f"--source {source}: no such source in {file}{suggestion(source, stated.sources)}")
-    ledger = check_claims(stated, read_context(prices, tables))
+    ledger = whole = check_claims(stated, read_context(prices, tables))
+    if ids:
+        known = list(ledger["id"])
+        for name in ids:
+            if name not in known:
+                raise UserError(f"{file} has no claim '{name}'{suggestion(name, known)}")
+        ledger = ledger[ledger["id"].isin(ids)]
     shown = ledger if source is None else ledger[ledger["source"] == source]
     if as_json:
         print_json(shown)
     elif not out:
-        if source is None and (first := shown["source"].isin(_FIRST_SOURCES)).any():
+        if source is None and not ids and (first := shown["source"].isin(_FIRST_SOURCES)).any():
             others = [name for name in stated.sources if name not in _FIRST_SOURCES]
             shown = shown[first]
             counts = shown["verdict"].value_counts().items()
@@ -176,7 +185,7 @@ def claims(
     if len(lost):
         raise typer.Exit(1)  # and no table: what a failed step leaves must not pass for its result
     if out:
-        write_csv(out, ledger)
+        write_csv(out, whole)
 
 
 _FIRST_SOURCES = ("preprint", "ours")
@@ -346,9 +355,11 @@ def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], st
         return list(SHARES), ""
     of = "all networks" if row["architecture"] == ALL else row["architecture"]
     ends = f"{row['share_low']:.2f} to {min(row['share_high'], 1):.2f}"
-    pairs = f"{row['pairs']:.0f} pairs of {of}"
-    text = f"share in {_score(metric)} as measured on {pairs}: {row['share']:.2f} ({ends})"
-    return [min(row["share"], 1.0)], f"{text}; above 1 counts as 1. --share sets another"
+    text = (
+        f"We take {min(row['share'], 1):.2f} ({ends}) of the variance of {_score(metric)} between seeds as "
+        f"not shared by two platforms, as measured on {row['pairs']:.0f} pairs of {of}. --share sets it."
+    )
+    return [min(row["share"], 1.0)], text
 
 
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]

@@ -7,48 +7,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tabulate import tabulate
 
 from cxrbench.cli.words import (
     CANNOT_RUN,
     PACKED,
     PRICES,
     RECORDED,
-    REGISTRY,
     RESULTS,
     STUDY,
     CellArgument,
-    Display,
-    JsonOption,
     PricesOption,
     RecordedOption,
     StudyOption,
     must_run_here,
-    print_json,
     say,
-    span,
     wrapped,
 )
 from cxrbench.study.names import Cell, UserError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from cxrbench.cost.forecast import Download
     from cxrbench.results.reproduction import Comparison
     from cxrbench.training.job import Job
-    from cxrbench.training.plan import Plan
 
 app = typer.Typer(
     help="Check whether a cell can run here, and compare it with its record.", no_args_is_help=True
 )
-_SHOWN = 1  # names in a message
 _WEIGHTS = "weights.safetensors"  # beside a record outside of results/runs
-_FORECAST_NOTE = (
-    "Time and USD are of the cells to run, without packing, compiling and downloads; an image is taken to "
-    "last a third as long in scoring as in training. 'over': without cells of unknown time. 'disk': the "
-    "packed images. 'step': weights, moments, gradients and activations of the largest step, by the audit."
-)
 PackedOption = Annotated[
     Path | None, typer.Option(help="manifest.json of the packed dataset. Default: in data/packed/DATASET.")
 ]
@@ -75,14 +59,17 @@ def train(
     A failed training is a result too: exit code 0 without --strict. After an
     interruption (exit code 75), the same command resumes it.
     """
-    from cxrbench.training.job import Ending, Interrupted
-    from cxrbench.training.supervisor import run
-
     named = Cell.parse(cell)
     out = out or named.folder(RESULTS / "runs") / "record.json"
     if out.name != "record.json":
         raise UserError(f"--out {out}: a record is called record.json; write --out {out / 'record.json'}")
     must_run_here(named.platform)
+    from cxrbench.cli.progress import Display
+    from cxrbench.training.job import Ending, Interrupted
+    from cxrbench.training.plan import must_be_architectures
+    from cxrbench.training.supervisor import run
+
+    must_be_architectures([named.architecture], "correct the name of the cell")
     results = _results_of(out, named)
     job = job_of(named, study, packed, work or (results / "checkpoints" if results else out.parent / "work"))
     if job.limits.keep_weights:
@@ -205,88 +192,6 @@ def predict(
     say(f"wrote {out}")
 
 
-def plan(
-    study: StudyOption = STUDY,
-    prices: PricesOption = PRICES,
-    recorded: RecordedOption = RECORDED,
-    packed: Annotated[Path, typer.Option(help="Folder of packed datasets.")] = PACKED,
-    as_json: JsonOption = False,
-) -> None:
-    """Forecast a study's hours, USD, disk and memory, and list what is missing here."""
-    from cxrbench.cost.forecast import downloads, forecast, summary
-    from cxrbench.cost.prices import read_prices
-    from cxrbench.evidence.store import EvidenceStore
-    from cxrbench.study.config import read_study
-    from cxrbench.training.plan import Plan
-
-    of = Plan(read_study(study), EvidenceStore(recorded), packed)
-    table = forecast(of, read_prices(prices))
-    if as_json:
-        print_json(table)
-        return
-    print(_forecast_in_columns(summary(table)))
-    to_run = table[table["to_run"] > 0]
-    names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
-    absent = downloads(of, REGISTRY)
-    for head, reasons in (
-        ("Unknown time", to_run["why_not"]),
-        ("No USD", to_run["no_price"]),
-        ("Not trained on this machine", _reasons_not_here(of, to_run, absent)),
-    ):
-        parts = reasons.dropna().astype(str).str.split("; ").explode()
-        for reason, cells in names.loc[parts.index].groupby(parts.to_numpy(), sort=False):
-            more = f" and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
-            print(wrapped(f"{head}: {', '.join(cells[:_SHOWN])}{more}: {str(reason).rstrip('?.')}."))
-    fetched = (
-        f"Download for {first}{f' and {len(others)} more' if others else ''}: {files} into {place}; "
-        f"`cxrbench data get {first}`."
-        for (first, *others), files, place in absent
-    )
-    print(*map(wrapped, (*fetched, *_priced_as(to_run), _FORECAST_NOTE)), sep="\n")
-
-
-def _reasons_not_here(of: Plan, to_run: pd.DataFrame, absent: list[Download]) -> pd.Series:
-    """Return why the cells of each row are not trained here, without what their download says; else NaN."""
-    reasons = to_run["not_here"].copy()
-    fetched = {name for download in absent for name in download.datasets}
-    for row in to_run[to_run["dataset"].isin(fetched)].itertuples():
-        lacks = of.lacks(Cell(row.dataset, row.architecture, row.platform, 0))
-        if lacks.pop("images", None):
-            reasons[row.Index] = "; ".join(lacks.values()) or None
-    return reasons
-
-
-def _forecast_in_columns(rows: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.forecast.summary` that have cells to run, and the sizes of
-    their images and steps."""
-    from cxrbench.cli.cost_columns import cost_columns, duration
-
-    rows = rows[rows["to_run"] > 0]
-    texts: dict[str, list[str]] = {"time": [], "usd": []}
-    for row in rows.to_dict("records"):
-        more = "over " if row["unknown"] else ""
-        for name, unit, text, unknown in (
-            ("time", "hours", duration, "unknown; rent a day"),
-            ("usd", "usd", span, "unknown"),
-        ):
-            low, high = row[f"{unit}_low"], row[f"{unit}_high"]
-            texts[name].append(f"{more}{text(low, high)}" if low == low else unknown)
-    shown = rows.assign(**texts, to_run=rows["to_run"].astype(str) + " of " + rows["cells"].astype(str))
-    sizes = rows.groupby("dataset", sort=False)[["packed_gib", "device_gib"]].max().reset_index()
-    table = cost_columns(shown[["dataset", "platform", "to_run", "time", "usd"]])
-    return f"{table}\n\n{cost_columns(sizes)}\n"
-
-
-def _priced_as(rows: pd.DataFrame) -> list[str]:
-    """Return the instances that stand for platforms, with region, basis and date of their prices."""
-    priced = rows.dropna(subset="as_of")
-    texts = [
-        f"{row.platform} as {row.instance} ({row.region}, {row.basis.replace('_', ' ')}, {row.as_of})"
-        for row in priced.itertuples()
-    ]
-    return [f"Priced: {'; '.join(dict.fromkeys(texts))}."] if texts else []
-
-
 def precompile(
     cell: CellArgument,
     study: StudyOption = STUDY,
@@ -383,6 +288,8 @@ def compare_with_recorded(
 
 def compared_lines(comparison: Comparison) -> str:
     """Return the lines as a table for a terminal."""
+    from tabulate import tabulate
+
     from cxrbench.paper.formats import missing
     from cxrbench.results.reproduction import SPEED
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
-import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.status import Status
-from rich.table import Table
 
 from cxrbench.study.names import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.table import Table
 
 CellArgument = Annotated[str, typer.Argument(help="dataset/architecture/platform/seedN")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
@@ -37,7 +32,6 @@ StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or 
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
 _LONG = 16  # characters of a word that a narrow terminal may break
-_LINE_SECONDS = 10.0  # between two lines of progress where standard error is no terminal
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 REGISTRY, RESULTS, STUDY = Path("data/registry.csv"), Path("results"), Path("config/config.yaml")
@@ -67,12 +61,25 @@ def wrapped(text: str, indent: str = "  ") -> str:
     )
 
 
+def aligned(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Return rows of texts as columns two blanks apart; those numbered in ``right`` end at their right."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    texts = (
+        [f"{text:>{width}}" if k in right else f"{text:<{width}}" for k, (text, width) in enumerate(both)]
+        for both in (zip(row, widths, strict=True) for row in rows)
+    )
+    return "\n".join("  ".join(row).rstrip() for row in texts)
+
+
 def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType({}), *apart: str) -> str:
     """Return a table that fits the terminal: ``heads`` with units, four digits, a dash for no value.
 
     Texts and heads are wrapped. A text that is the same in all rows stands once, below the table. A single
     row is a list. There is a table for each value of the columns ``apart``.
     """
+    from rich.console import Console  # slow to load
+
     if apart:
         return "\n\n".join(in_columns(rows, heads) for _, rows in table.groupby([*apart], sort=False))
     if table.empty:
@@ -105,6 +112,8 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
 
 def _laid_out(texts: pd.DataFrame, numbers: Collection[str]) -> Table:
     """Return a table that rich lays out: texts and heads are wrapped, numbers stand right."""
+    from rich.table import Table
+
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in texts:
         longest = max(len(word) for text in (str(name), *texts[name]) for word in text.split() or [""])
@@ -168,49 +177,6 @@ def work_folder() -> Iterator[Path]:
     RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".contribution-", dir=RESULTS) as folder:
         yield Path(folder)
-
-
-class Display(Status):
-    """Progress of a cell on standard error: one rewritten line on a terminal, else a line now and then."""
-
-    def __init__(self, cell: str) -> None:
-        rewrites = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        console = Console(stderr=True, highlight=False, force_terminal=rewrites)
-        super().__init__(cell, console=console, spinner="line")  # of ASCII: a terminal may have no more
-        self._cell, self._line_at = cell, time.monotonic()
-        self._steady: tuple[float, int] | None = None  # when the speed was first known, and at which step
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Show what the trainer reports of its phase and its steps."""
-        if event["event"] == "phase":
-            if event["phase"] == "setup":  # another start of the trainer; others come in each epoch
-                self._steady = None
-            self.show(event["phase"], at_once=True)
-        elif event["event"] == "progress":
-            self.show_progress(**{name: value for name, value in event.items() if name != "event"})
-
-    def show_progress(
-        self, epoch: int, epochs: int, step: int, steps: int, loss: float, images_per_second: float | None
-    ) -> None:
-        """Show that optimizer step ``step`` of ``steps`` is done; the time left once the speed is steady."""
-        now, speed, left = time.monotonic(), "", ""
-        if images_per_second:  # the first steps are slow, and so would the end seem far
-            speed = f"{images_per_second:.0f} images/s"
-            since, first = self._steady = self._steady or (now, step)
-            if step > first:
-                seconds = math.ceil((now - since) / (step - first) * (steps - step))
-                left = f"{timedelta(seconds=seconds)} left"
-        if late := now - self._line_at >= _LINE_SECONDS:
-            self._line_at = now
-        texts = f"epoch {epoch}/{epochs}", left, speed, f"step {step}/{steps}", f"loss {loss:.4f}"
-        self.show(", ".join(filter(None, texts)), at_once=late)
-
-    def show(self, text: str, at_once: bool) -> None:
-        """Show what the trainer does; without a terminal print it, if it is to be seen ``at_once``."""
-        # Beside the spinner, the name last: a narrow terminal cuts the end off, and the name is known.
-        self.update(f"{text}  {self._cell}"[: self.console.width - 2])
-        if at_once and not self.console.is_terminal:
-            print(f"{self._cell}: {text}", file=sys.stderr, flush=True)
 
 
 def must_be_captured(precisions: list[str] | None) -> list[str] | None:

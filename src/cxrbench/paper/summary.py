@@ -1,22 +1,59 @@
-"""The text that ends a build: matrix of cells, scores per network and platform, where the result is."""
+"""The lines that end a build; and the matrix of cells with the scores per network and platform."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import indent
+from textwrap import indent, shorten
 
 import pandas as pd
 from tabulate import tabulate
 
-from cxrbench.evidence.expected import EXPECTED, read_expected
+from cxrbench.evidence.expected import EXPECTED, NOT_RUN, read_expected
 from cxrbench.paper.formats import missing, text
 from cxrbench.paper.results import Group, Results
 from cxrbench.results.matrix import State, matrix, state_of, tally
-from cxrbench.statistics.metrics import MACRO
+from cxrbench.statistics.metrics import ENDPOINT, MACRO
 from cxrbench.study.names import GROUP
 
+_WIDTH = 80  # columns of a line that ends a build
 
-def summary(read: Results, result: Path, expected: Path = EXPECTED) -> str:
-    """Return plain text, at most 100 columns wide."""
+
+def summary(read: Results, result: Path) -> str:
+    """Return six lines of at most 80 columns: what was made, what it says, and what to do next."""
+    cells, kind = read.cells, "Paper" if result.suffix == ".pdf" else "Report"
+    origins = cells.loc[cells["status"] != NOT_RUN, "origin"].value_counts()
+    made = ", ".join(
+        f"{count} {'trained here' if name == 'fresh' else name}" for name, count in origins.items()
+    )
+    absent = [name for name, rows in cells.groupby("platform") if (rows["status"] == NOT_RUN).all()]
+    lines = [
+        f"{kind}: {result}",
+        f"Trainings: {origins.sum()} of {len(cells)} have evidence{f' ({made})' if made else ''}.",
+        f"Not run on: {', '.join(absent)}." if absent else "Every platform has been run.",
+        _headline(read),
+        _own_claims(read.claims),
+        f"Next: cxrbench claims --why, cxrbench report matrix; tables: {read.folder / 'tables'}",
+    ]
+    return "\n".join(["", *(shorten(line, _WIDTH, placeholder=" ...") for line in lines), ""])
+
+
+def _headline(read: Results) -> str:
+    """Return the main endpoint of the best network on the largest real radiographs, in one line."""
+    group = read.largest() or next(iter(read.scored()), None)
+    rows = pd.DataFrame() if group is None else read.of(group, "auroc", ENDPOINT)
+    if group is None or rows.empty:
+        return "No training has scores yet."
+    return f"Test AUROC {text(read.mean(group, 'auroc', ENDPOINT), 'auroc')}: {'/'.join(group)}."
+
+
+def _own_claims(claims: pd.DataFrame) -> str:
+    """Return the verdicts on our own claims, in one line."""
+    verdicts = claims.loc[claims["source"] == "ours", "verdict"].value_counts() if len(claims) else {}
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    return f"Our claims, checked against this evidence: {counts}." if counts else "No claim was checked."
+
+
+def matrix_and_scores(read: Results, expected: Path = EXPECTED) -> str:
+    """Return how many seeds of each network and platform are in which state, and their mean test AUROC."""
     reviewed = read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
     rows = [["", "", *read.cells["platform"].unique()]]
@@ -31,9 +68,7 @@ def summary(read: Results, result: Path, expected: Path = EXPECTED) -> str:
     shown = _aligned(scores) if scores else "no cell has scores"
     lines = ["", "Cells (seeds per state)", indent(_aligned(rows), "  ")]
     lines += ["", f"Test AUROC, {mean}", indent(shown, "  ")]
-    kind = "Paper" if result.suffix == ".pdf" else "Report"
-    lines += ["", f"{kind}: {result}", f"Tables: {read.folder}/tables (CSV, Markdown)", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def _aligned(rows: list[list[str]]) -> str:

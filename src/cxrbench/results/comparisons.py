@@ -102,9 +102,10 @@ def _sources(scored: dict[Cell, Scores], cells: pd.DataFrame, study: Study) -> p
     Settings that differ in precision alone and share their seeds are compared within a network.
     """
     settings: dict[str, dict[str, dict[int, tuple[CellEstimate, np.ndarray]]]] = {}
-    packed = dict(zip(cells["cell"], cells["packed"], strict=True))
+    real = cells[~cells["drawn"].astype(bool)]
+    packed = dict(zip(real["cell"], real["packed"], strict=True))
     for cell, scores in scored.items():
-        if not cell.dataset.startswith(PHANTOM):
+        if str(cell) in packed:
             of_images = settings.setdefault(packed[str(cell)], {})
             name = f"{cell.dataset}/{cell.architecture}/{cell.platform}"
             of_images.setdefault(name, {})[cell.seed] = (scores.estimate, scores.halves)

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.statistics.evaluate import COLUMNS, Evaluation, evaluate, one_per_metric, require_controls
-from cxrbench.statistics.predictions import findings_of, load_predictions
+from cxrbench.statistics.predictions import FILE, findings_of, load_predictions
 from cxrbench.study.files import cores, read_csv
 from cxrbench.study.names import Cell, UserError
 
@@ -23,11 +22,14 @@ def evaluate_cell(record_path: Path, replicates: int, least: int) -> Evaluation:
 
     The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
     """
+    from cxrbench.evidence.predictions import read_predictions
+    from cxrbench.evidence.record import read_record
+
     record = read_record(record_path)
     if record.status != "ok":
         note = f"{record.cell}: {record.status}, so there is nothing to score"
         return Evaluation(pd.DataFrame(columns=CELL_COLUMNS), [note])
-    path = record_path.parent / PREDICTIONS
+    path = record_path.parent / FILE
     predictions = read_predictions(path)
     require_controls(predictions, str(path))
     table, notes = evaluate(predictions, replicates=replicates, least=least)
@@ -42,16 +44,31 @@ def evaluate_file(
 
     ``say`` is told before what takes minutes.
     """
-    ended = path / RECORD
-    if ended.is_file() and not (path / PREDICTIONS).is_file():
+    ended = path / "record.json"
+    if ended.is_file() and not (path / FILE).is_file():
+        from cxrbench.evidence.record import read_record  # pydantic, which a file of scores does without
+
         raise UserError(
             f"{path}: no predictions, the run ended as {read_record(ended).status}; train it again"
         )
+    if not path.exists() and (cell := _run_of(path)):
+        raise UserError(f"{path}: not trained yet; run `cxrbench train {cell}`")
     predictions, lacking = load_predictions(path)
     if (count := len(findings_of(predictions))) > MANY_FINDINGS:
         say(f"scoring {count:,} findings of {len(predictions):,} images: this may take minutes")
     table, notes = evaluate(predictions, replicates=replicates, least=least)
     return Evaluation(table, [*lacking, *notes])
+
+
+def _run_of(path: Path) -> Cell | None:
+    """Return the cell whose folder below ``results/runs`` a path names, or whose file there; else None."""
+    parts = path.parts
+    if "runs" not in parts:
+        return None
+    named = parts[len(parts) - parts[::-1].index("runs") :][:4]
+    with suppress(UserError):
+        return Cell.parse("/".join(named))
+    return None
 
 
 def evaluate_cells(records: Sequence[Path], replicates: int, least: int) -> Evaluation:

@@ -1,9 +1,13 @@
 """Columns of a table from anywhere, CSV or Parquet; what cannot be read is one message with the reason."""
 
 import csv
+import gzip
+import io
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pandas as pd
 import pyarrow as pa
@@ -22,6 +26,7 @@ MOST_VALUES, MOST_BYTES = 100_000_000, 2 << 30  # of a Parquet file, rows times 
 _LESS = "keep the rows and columns that are needed"
 _BLOCK = 1 << 24  # bytes read at a time
 _MARK = b"PAR1"  # at both ends of a Parquet file
+CSV = (".csv", ".csv.gz")  # how names of CSV files end
 
 
 def read_columns(
@@ -38,7 +43,7 @@ def read_columns(
         columns = {name: _plain(path, table, name, kind) for name, kind in chosen.items()}
         few = [name for name, kind in chosen.items() if kind == "category"]
         rows = pa.table(columns).to_pandas(categories=few)
-    except (pa.ArrowException, OSError, ValueError, csv.Error) as error:
+    except (pa.ArrowException, OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
         kind = "CSV" if is_csv else "Parquet"
         said = shortened(next(iter(str(error).splitlines()), "no reason is known"))
         reason = said if is_csv or isinstance(error, OSError) else _no_parquet(path) or said
@@ -50,7 +55,7 @@ def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, 
     if (size := path.stat().st_size) > MOST_BYTES:
         raise UserError(f"{path}: {size:,} bytes, more than {MOST_BYTES:,}; {_LESS}")
     hexadecimal = _scanned(path)
-    with open(path, encoding="utf-8-sig", newline="") as file:
+    with _opened(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as file:
         header = next(csv.reader(file, strict=True), [])
     names = [name.strip() for name in header]
     chosen = choose(names)
@@ -68,11 +73,17 @@ def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, 
     return table.rename_columns(names), chosen
 
 
+def _opened(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path) if path.name.lower().endswith(".gz") else open(path, "rb"))
+
+
 def _scanned(path: Path) -> bool:
     """Return whether a CSV file may hold a hexadecimal number; ValueError for a NUL byte."""
-    hexadecimal, lines, last = False, 1, b""
-    with open(path, "rb") as file:
+    hexadecimal, lines, last, size = False, 1, b"", 0
+    with _opened(path) as file:
         while block := file.read(_BLOCK):
+            if (size := size + len(block)) > MOST_BYTES:  # of a compressed file
+                raise UserError(f"{path}: more than {MOST_BYTES:,} bytes when unpacked; {_LESS}")
             before, nul, _ = block.partition(b"\0")
             lines += before.count(b"\n")
             if nul:

@@ -10,7 +10,7 @@ seeds and differences need no other formula. The interval of a single finding ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -61,6 +61,7 @@ from cxrbench.statistics.sample import (
 )
 
 FEWEST_POSITIVE = 10  # test patients with a finding of the main endpoint, where nothing else was declared
+ALL_METRICS = (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL)
 
 
 class Run(Protocol):
@@ -185,19 +186,26 @@ def estimate_cell(predictions: pd.DataFrame, least: int = FEWEST_POSITIVE) -> Ce
     return estimate(sample_of(predictions), validation_of(predictions), least)
 
 
-def estimate(sample: Sample, val: Sample | None, least: int = FEWEST_POSITIVE) -> CellEstimate:
-    """Return the same of two samples, the second of which gives the thresholds."""
+def estimate(
+    sample: Sample, val: Sample | None, least: int = FEWEST_POSITIVE, metrics: Collection[str] = ALL_METRICS
+) -> CellEstimate:
+    """Return the same of two samples, the second of which gives the thresholds.
+
+    ``metrics``: those that are wanted, of ``ALL_METRICS``; a metric comes with all its labels and means.
+    """
     thresholds = choose_thresholds(val) if val is not None else None
     scope = scope_of(sample, thresholds, least)
-    sums = patient_sums(sample, thresholds, scope.counted)
-    whole = totals_of(sums)
-    values = _measures(whole, scope)
-    with np.errstate(divide="ignore", invalid="ignore"):  # leaving out the only patient leaves none
-        without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
-    refits = _measures(totals_at(sample, refitted(val), scope.counted), scope) if val is not None else {}
-    by_image = tuned_parts(sample, thresholds, scope.tuned) if thresholds else {}
+    values, without, refits, by_image = {}, {}, {}, {}
+    if not set(RANKED).issuperset(metrics):
+        sums = patient_sums(sample, thresholds, scope.counted)
+        whole = totals_of(sums)
+        values = _measures(whole, scope)
+        with np.errstate(divide="ignore", invalid="ignore"):  # leaving out the only patient leaves none
+            without = _measures({name: whole[name] - part for name, part in sums.items()}, scope)
+        refits = _measures(totals_at(sample, refitted(val), scope.counted), scope) if val is not None else {}
+        by_image = tuned_parts(sample, thresholds, scope.tuned) if thresholds else {}
     keys, parts, notes = [], [], []
-    for metric in (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL):
+    for metric in (metric for metric in ALL_METRICS if metric in metrics):
         if metric in RANKED:
             part = _ranked(sample, metric)
             by_image |= {metric: part.parts} if part.parts else {}

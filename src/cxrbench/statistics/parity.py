@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations, groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -45,6 +45,7 @@ COLUMNS = [
 # Verdicts of a pair in a table.
 _SHOWN = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (MACRO, "f1_macro"), (EVERY, "auroc"))
 
+T = TypeVar("T")
 Seeds = dict[int, CellEstimate]
 
 
@@ -112,12 +113,12 @@ def _pairs(platforms: dict[str, Seeds]) -> Iterator[_Pair]:
         yield _Pair(name, name, dict(ordered[:half]), dict(ordered[half:]))
 
 
-def compared_seeds(a: Seeds, b: Seeds) -> tuple[Seeds, Seeds]:
+def compared_seeds(a: Mapping[int, T], b: Mapping[int, T]) -> tuple[dict[int, T], dict[int, T]]:
     """Return the seeds of each side that are compared: those they share, where these are enough."""
     shared = a.keys() & b.keys()
     enough = MIN_SEEDS if min(len(a), len(b)) >= MIN_SEEDS else 2  # too few are paired, without a verdict
     if len(shared) < enough:
-        return a, b
+        return dict(a), dict(b)
     first, second = ({seed: side[seed] for seed in side if seed in shared} for side in (a, b))
     return first, second
 

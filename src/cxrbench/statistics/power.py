@@ -188,14 +188,14 @@ def _reach(spread: SeedSpread, design: Design, level: float) -> np.ndarray:
     """Return Student's quantile times the standard error that the verdict may use, each of equal
     probability."""
     luck, skill = design.parts(spread)
-    seen = (luck + skill) * _chi_squared(design.seeds - 1)
+    seen = (luck + skill) * chi_squared(design.seeds - 1)
     seeds_count = seen > luck
     of_seeds, of_patients = stdtrit([design.seeds - 1.0, design.patients - 1.0], level)
     return np.where(seeds_count, of_seeds, of_patients) * np.sqrt(np.where(seeds_count, seen, luck))
 
 
 @cache
-def _chi_squared(freedom: int) -> np.ndarray:
+def chi_squared(freedom: int) -> np.ndarray:
     """Return quantiles of chi-squared over its degrees of freedom, each of equal probability."""
     return _chi_quantile((np.arange(_NODES) + 0.5) / _NODES, freedom) / freedom
 

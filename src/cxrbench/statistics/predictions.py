@@ -1,32 +1,35 @@
 """Per-image predictions, read and checked.
 
 The findings are those that the table's columns ``label_<finding>`` and ``score_<finding>`` name. An empty
-label is one that is not known.
+label is one that is not known. A table may come in long form too: a row per image and finding, with columns
+``finding``, ``label`` and ``score``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.statistics.columns import read_columns
+from cxrbench.statistics.columns import CSV, read_columns
 from cxrbench.statistics.errors import UserError, and_more, nearest
 from cxrbench.statistics.metrics import MEANS
 
 FILE = "predictions.parquet"  # in a folder of a run
 SPLITS = ("train", "val", "test")
 LABEL, SCORE = "label_", "score_"
-_IDENTITY = ("image", "patient", "split")
+SEED = "seed"  # the run of a row, in a table that holds several
+_IDENTITY = ("image", "patient", "split", SEED)
+_LONG = ("finding", "label", "score")  # columns of a table with a row per image and finding
 _SHOWN = 3  # bad rows named in a message
 _MOST_FINDINGS = (
     1000  # PadChest, the longest public list, has under 200; what is computed grows with the square
 )
 _RULES = {
     LABEL: "labels are 0 or 1, or empty where unknown",
-    SCORE: "scores are probabilities between 0 and 1",
+    SCORE: "scores are probabilities between 0 and 1; `cxrbench compare --scores logits` takes others",
 }
 
 
@@ -84,13 +87,19 @@ def read_checked(path: Path, todo: Callable[[], str]) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
+def load_predictions(
+    path: Path | str,
+    columns: Mapping[str, str] | None = None,
+    logits: bool = False,
+    several: bool = False,
+) -> tuple[pd.DataFrame, list[str]]:
     """Return checked predictions from anywhere, and notes on what is missing but not needed.
 
-    Needed, in Parquet or CSV: ``image``, and for each finding ``label_<finding>`` (0, 1 or empty) and
-    ``score_<finding>`` (0 to 1). Without ``split`` all rows are ``test``; without ``patient`` each image is
-    its own cluster (the metrics say so); ``train`` rows are left out. Raises UserError naming column and
-    first bad rows for anything that is wrong.
+    Needed, in Parquet, CSV or CSV.gz: ``image``, and for each finding ``label_<finding>`` (0, 1 or empty) and
+    ``score_<finding>`` (0 to 1; with ``logits`` any finite number). Without ``split`` all rows are ``test``;
+    without ``patient`` each image is its own cluster (the metrics say so); ``train`` rows are left out.
+    ``columns`` maps our names of columns to the file's; ``several`` runs may be in it, which ``seed`` tells
+    apart. Raises UserError naming column and first bad rows for anything that is wrong.
     """
     path = Path(path)
     if (beside := path / FILE).is_file():  # a run's folder
@@ -98,25 +107,37 @@ def load_predictions(path: Path | str) -> tuple[pd.DataFrame, list[str]]:
     if not path.is_file():
         reason = f"a folder without {FILE}" if path.is_dir() else "there is no such file"
         raise UserError(f"{path}: {reason}; name a Parquet or CSV file of predictions")
-    if path.suffix.lower() not in (".csv", ".parquet") and not _begins(path, b"PAR1"):
-        raise UserError(f"{path}: neither Parquet nor CSV by its name; name a .parquet or .csv file")
-    table, notes = _read(path, lambda: "write it again"), []
+    if path.stat().st_size == 0:
+        raise UserError(f"{path}: an empty file; write the predictions again")
+    if not path.name.lower().endswith((*CSV, ".parquet")) and not _begins(path, b"PAR1"):
+        raise UserError(f"{path}: neither Parquet nor CSV by its name; name a .parquet, .csv or .csv.gz file")
+    table = _read(path, lambda: "write it again", columns or {}, several)
+    return checked(_wide(table, str(path), logits) if set(_LONG) <= set(table) else table, str(path), logits)
+
+
+def checked(table: pd.DataFrame, place: str, logits: bool = False) -> tuple[pd.DataFrame, list[str]]:
+    """Return the predictions of a ``table`` in memory, checked as :func:`load_predictions` checks a file, and
+    notes; ``place`` names it in messages."""
+    table = table[[name for name in table if name in _IDENTITY or str(name).startswith((LABEL, SCORE))]]
+    if table.index.name not in ("line", "row"):
+        table = table.set_axis(pd.RangeIndex(1, len(table) + 1, name="row"))
+    notes = []
     if "split" not in table:
         table = table.assign(split="test")
         notes.append("no split column: all rows count as test")
-    for complaint in _complaints(table):
-        raise UserError(f"{path}: {complaint}")
+    for complaint in _complaints(table, logits):
+        raise UserError(f"{place}: {complaint}")
     table = table.reset_index(drop=True)
     types = {name: "float32" for name in table.columns if name.startswith(LABEL)}
     types |= {name: "float64" for name in table.columns if name.startswith(SCORE)}
-    for name, kind in types.items():  # numbers may have come as text
-        table[name] = pd.to_numeric(table[name]).astype(kind)
+    numbers = {name: pd.to_numeric(table[name]).astype(kind) for name, kind in types.items()}
+    table = table.assign(**numbers)  # numbers may have come as text
     trained_on = table["split"] == "train"
     if trained_on.any():
         table = table[~trained_on].reset_index(drop=True)
         notes.append(f"{trained_on.sum()} train rows are left out")
     if table.empty:
-        raise UserError(f"{path}: all rows are train rows; add test rows")
+        raise UserError(f"{place}: all rows are train rows; add test rows")
     return table, notes
 
 
@@ -125,26 +146,77 @@ def _begins(path: Path, mark: bytes) -> bool:
         return file.read(len(mark)) == mark
 
 
-def _read(path: Path, todo: Callable[[], str]) -> pd.DataFrame:
+def _read(
+    path: Path, todo: Callable[[], str], columns: Mapping[str, str] | None = None, several: bool = False
+) -> pd.DataFrame:
     """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot.
 
     The index has the lines of a CSV file, the head being the first, and the rows of another.
     """
-    is_csv = path.suffix.lower() == ".csv"
+    is_csv, mapped = path.name.lower().endswith(CSV), columns or {}
+    as_ours: dict[str, str] = {}
 
     def ours(names: list[str]) -> dict[str, str | None]:
         if is_csv and len(names) == 1 and (signs := [sign for sign in ";\t|" if sign in names[0]]):
             raise UserError(f"{path}: its columns are separated by {signs[0]!r}; separate them by commas")
-        wanted = [name for name in names if name in _IDENTITY or name.startswith((LABEL, SCORE))]
-        if (count := sum(name.startswith(SCORE) for name in wanted)) > _MOST_FINDINGS:
+        for name, theirs in mapped.items():
+            if theirs not in names:
+                raise UserError(f"{path}: there is no column {theirs} for {name}{nearest(theirs, names, 1)}")
+        given = {theirs: name for name, theirs in mapped.items()}
+        as_ours.update({name: given.get(name, name) for name in names if name in given or name not in mapped})
+        identity = {*_IDENTITY} if several else {*_IDENTITY} - {SEED}
+        if set(_LONG) <= set(as_ours.values()):
+            identity |= set(_LONG)
+        wanted = {
+            name: our for name, our in as_ours.items() if our in identity or our.startswith((LABEL, SCORE))
+        }
+        if (count := sum(our.startswith(SCORE) for our in wanted.values())) > _MOST_FINDINGS:
             raise UserError(f"{path}: {count:,} findings, more than {_MOST_FINDINGS:,}; leave some out")
-        return {name: "str" if is_csv and name in _IDENTITY else None for name in wanted}
+        texts = {"image", "patient", "split", "finding"}
+        return {name: "str" if is_csv and our in texts else None for name, our in wanted.items()}
 
-    table = read_columns(path, is_csv, ours, todo)
+    table = read_columns(path, is_csv, ours, todo).rename(columns=as_ours)
     table.index = (table.index + (2 if is_csv else 1)).set_names("line" if is_csv else "row")
     if is_csv and "patient" in table and table["patient"].str.fullmatch(r"0|[1-9]\d{0,17}", na=False).all():
         table["patient"] = table["patient"].astype(int)  # as Parquet has them; 007 and 7 stay two
     return table
+
+
+def _wide(table: pd.DataFrame, place: str, logits: bool) -> pd.DataFrame:
+    """Return a long table with a row per image; a finding that an image has no row for is not known."""
+    key = [name for name in (SEED, "image") if name in table]
+    if "image" not in table:
+        raise UserError(f"{place}: columns are missing: image; add it under this name")
+    for name in (*key, "finding"):
+        if (bad := table[name].isna()).any():
+            raise UserError(f"{place}: {name} is empty in {_rows(table, bad)}; fill it in")
+    for name, rule in (("label", LABEL), ("score", SCORE)):
+        if (bad := ~_is_good(table[name], rule, logits)).any():
+            raise UserError(f"{place}: {name} is {_rows(table, bad, name)}; {_rule(rule, logits)}")
+    if (bad := table.duplicated([*key, "finding"], keep=False)).any():
+        raise UserError(
+            f"{place}: an image has a finding more than once: {_rows(table, bad, 'finding')}; keep one row"
+        )
+    images = table.drop_duplicates(key)[[name for name in _IDENTITY if name in table]]
+    rows, columns = table.groupby(key, sort=False).ngroup().to_numpy(), table["finding"].factorize()
+    labels, scores = np.full((len(images), len(columns[1])), np.nan), np.zeros((len(images), len(columns[1])))
+    labels[rows, columns[0]] = pd.to_numeric(table["label"]).to_numpy(dtype=float, na_value=np.nan)
+    scores[rows, columns[0]] = pd.to_numeric(table["score"])
+    wide = {LABEL + str(name): labels[:, k] for k, name in enumerate(columns[1])}
+    wide |= {SCORE + str(name): scores[:, k] for k, name in enumerate(columns[1])}
+    return images.assign(**wide)
+
+
+def _rule(prefix: str, logits: bool) -> str:
+    return "logits are finite numbers" if logits and prefix == SCORE else _RULES[prefix]
+
+
+def _is_good(column: pd.Series, rule: str, logits: bool) -> np.ndarray:
+    """Return which values (n,) are labels, or scores."""
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if rule == LABEL:
+        return np.asarray((values == 0) | (values == 1) | column.isna().to_numpy())
+    return np.isfinite(values) if logits else np.asarray((values >= 0) & (values <= 1))
 
 
 def _partner(name: str) -> str:
@@ -153,7 +225,7 @@ def _partner(name: str) -> str:
     return {LABEL: SCORE, SCORE: LABEL}.get(f"{kind}_", "") + finding
 
 
-def _complaints(table: pd.DataFrame) -> Iterator[str]:
+def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
     """Yield what is wrong in a predictions table, the first thing first."""
     named = dict.fromkeys(name.partition("_")[2] for name in table.columns if name not in _IDENTITY)
     needed = ["image", "split", *(prefix + name for prefix in (LABEL, SCORE) for name in named)]
@@ -179,16 +251,15 @@ def _complaints(table: pd.DataFrame) -> Iterator[str]:
             yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
     if (bad := ~table["split"].isin(SPLITS)).any():
         yield f"split is {_rows(table, bad, 'split')}; use one of {', '.join(SPLITS)}"
-    if (bad := table["image"].duplicated(keep=False)).any():
+    run = [name for name in (SEED, "image") if name in table]
+    if SEED in table and (bad := pd.to_numeric(table[SEED], errors="coerce").mod(1).ne(0)).any():
+        yield f"seed is {_rows(table, bad, SEED)}; write whole numbers"
+    if (bad := table.duplicated(run, keep=False)).any():
         yield f"image occurs more than once in {_rows(table, bad)}; keep one row per image"
     for name in needed[2:]:
-        values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        if name.startswith(LABEL):
-            good = (values == 0) | (values == 1) | table[name].isna().to_numpy()
-        else:
-            good = (values >= 0) & (values <= 1)
-        if not good.all():
-            yield f"{name} is {_rows(table, ~good, name)}; {_RULES[name.partition('_')[0] + '_']}"
+        kind = name[: len(LABEL)]
+        if (bad := ~_is_good(table[name], kind, logits)).any():
+            yield f"{name} is {_rows(table, bad, name)}; {_rule(kind, logits)}"
     if "patient" in table:
         yield from _patients_in_two_splits(table)
 

@@ -26,10 +26,13 @@ _BUILT = ("results/tables", "paper", "figures")  # folders that nothing but a bu
 _VERBOSE_RULES = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
 _NOISE = (  # beginnings of Snakemake's messages that are useless to a user or repeated
     "Assuming unrestricted shared filesystem usage",
+    "Building DAG of jobs",
     "Conda environments: ignored",
+    "Config file ",
     "Exiting because a job execution failed",
     "Select jobs to execute",
     "Using shell: ",
+    "Using workflow specific profile ",
     "WorkflowError:\nAt least one job did not complete",
 )
 _ALIVE = ".snakemake/alive.lock"

@@ -14,10 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cxrbench.study.names import UserError
-from cxrbench.study.recipe import Arithmetic, Compiler
+from cxrbench.study.names import UserError, nearest
+
+if TYPE_CHECKING:
+    from cxrbench.study.recipe import Arithmetic, Compiler
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,19 @@ ACCELERATED = frozenset(name for name, entry in ENTRIES.items() if entry.acceler
 FAMILIES = {name: entry.family for name, entry in ENTRIES.items() if entry.accelerated}
 TRAINIUM = tuple(name for name, family in FAMILIES.items() if family == "neuron")
 GPU = "cuda"
+_MEANT = {  # what else a platform is called
+    **dict.fromkeys(("gpu", "nvidia"), GPU),
+    **dict.fromkeys(("trainium", "trn1"), "neuron"),
+    **dict.fromkeys(("trn2", "trn3"), "torchneuron"),
+    **{"xla": "xla_cpu", "tpu": "xla_tpu"},
+}
 
 
 def unavailable(name: str) -> str | None:
     """Return why ``name`` cannot run on this machine, in one sentence; None when it can."""
     if name not in PLATFORMS:
-        raise UserError(f"unknown platform '{name}'; use {', '.join(PLATFORMS)}")
+        meant = f"; did you mean '{_MEANT[name]}'?" if name in _MEANT else nearest(name, PLATFORMS, 1)
+        raise UserError(f"unknown platform '{name}'{meant} (known: {', '.join(PLATFORMS)})")
     if settings := _settings(name):
         return settings.unavailable()
     if importlib.util.find_spec("torch") is None:
@@ -155,6 +164,8 @@ def load(
     if precision not in (offered := ENTRIES[name].precisions):
         raise UserError(f"platform {name} has no precision {precision}; use {', '.join(offered)}")
     if settings := _settings(name):
+        from cxrbench.study.recipe import Compiler  # pydantic, which a look at the names does without
+
         os.environ.update(settings.environment(precision, compiler or Compiler(), os.environ))
     module = importlib.import_module(f"cxrbench.platforms.{ENTRIES[name].module}")
     if arithmetic != "own":

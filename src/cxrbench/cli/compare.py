@@ -1,0 +1,146 @@
+"""The command that compares two sets of runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cxrbench.cli.words import RECORDED, columns, say, wrapped
+
+if TYPE_CHECKING:
+    from cxrbench.statistics.comparison import Comparison
+
+SOURCES = (
+    "Two sets of runs, each a folder, a file, a quoted pattern such as 'a/*.csv', or a recorded name such as"
+    " nih128-32px/resnet18/cpu. With --by: one table of scores."
+)
+_MEANING = (
+    "Equivalent: the 90 % interval lies within the margin. Different: the 95 % one excludes zero. Holm's p"
+    " is corrected over the findings. F1 has no verdict, because no margin of it is established."
+)
+
+
+def compare(
+    sources: Annotated[list[str], typer.Argument(help=SOURCES, metavar="A B")],
+    margin: Annotated[float, typer.Option(help="Margin of equivalence of means over findings.")] = 0.01,
+    label_margin: Annotated[float, typer.Option(help="Margin of a single finding.")] = 0.02,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare the two values of this column in one table with a seed and a score a row."
+        ),
+    ] = None,
+    common: Annotated[bool, typer.Option("--common", help="Compare the images that all runs share.")] = False,
+    mapped: Annotated[
+        str | None,
+        typer.Option("--columns", help="Your names of columns, as image=dicom_id,patient=subject_id."),
+    ] = None,
+    scores: Annotated[
+        str, typer.Option(help="probabilities, or logits for any finite numbers.")
+    ] = "probabilities",
+    findings: Annotated[
+        str | None, typer.Option(help="Compare these findings alone, separated by commas.")
+    ] = None,
+    positive_patients: Annotated[
+        int,
+        typer.Option(min=1, help="Mean AUROC is over findings with so many positive test patients."),
+    ] = 10,
+    expect: Annotated[
+        str | None, typer.Option(help="Exit with 1 unless this is the verdict, for example equivalent.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+) -> None:
+    """Compare two sets of runs and report whether they are equivalent.
+
+    A file has the predictions of one run, as CSV, CSV.gz or Parquet: image;
+    label_NAME (0, 1 or empty) and score_NAME for each finding; patient and split
+    (train, val, test) if known. Or a row per image and finding: image, finding,
+    label, score. Runs are paired by the number in the file's name (seed3.csv).
+    Intervals count patients and runs together.
+
+    Example: cxrbench compare nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu
+    """
+    from cxrbench.statistics.compare_scores import compare_scores
+    from cxrbench.statistics.comparison import Verdict, compare_runs
+    from cxrbench.study.names import UserError, suggestion
+
+    if expect is not None and expect not in list(Verdict):
+        raise UserError(f"--expect {expect}: there is no such verdict{suggestion(expect, list(Verdict))}")
+    if scores not in ("probabilities", "logits"):
+        raise UserError(f"--scores {scores}: use probabilities or logits")
+    of_columns = _mapped(mapped)
+    if by is not None:
+        if len(sources) != 1:
+            raise UserError("--by takes one table; leave it out to compare two sets of predictions")
+        found = compare_scores(Path(sources[0]), by, margin, of_columns)
+    elif len(sources) == 2:
+        found = compare_runs(
+            located(sources[0]),
+            located(sources[1]),
+            margin,
+            label_margin,
+            common=common,
+            columns=of_columns,
+            logits=scores == "logits",
+            findings=[name.strip() for name in findings.split(",")] if findings else (),
+            positive_patients=positive_patients,
+        )
+    else:
+        raise UserError(
+            "compare takes two sets of runs, A and B; quote patterns, or the shell takes them apart"
+        )
+    if as_json:
+        for note in found.notes:
+            say(wrapped(note))
+        print(json.dumps(found.rows, indent=1, allow_nan=False))
+    else:
+        print("\n".join(_in_a_terminal(found)))
+    if expect not in (None, found.verdict):
+        say(f"the verdict is {found.verdict}, not {expect}")
+        raise typer.Exit(1)
+
+
+def located(source: str) -> str:
+    """A source as it is, or a recorded name below the folder of recorded evidence."""
+    recorded = RECORDED / source
+    return str(recorded) if not Path(source).exists() and recorded.is_dir() else source
+
+
+def _mapped(text: str | None) -> dict[str, str]:
+    """The columns of ``image=dicom_id,patient=subject_id``."""
+    from cxrbench.statistics.errors import UserError
+
+    if text is None:
+        return {}
+    pairs = [part.partition("=") for part in text.split(",")]
+    if bad := [name for name, sign, theirs in pairs if not (name.strip() and sign and theirs.strip())]:
+        raise UserError(f"--columns {bad[0]}: write our name, an equals sign and yours, as image=dicom_id")
+    return {name.strip(): theirs.strip() for name, _, theirs in pairs}
+
+
+def _in_a_terminal(found: Comparison) -> list[str]:
+    """The lines of a comparison: the answer, what to know before it is used, the table, and why."""
+    from cxrbench.statistics import compare_words as words
+
+    lines = [wrapped(words.sentence(found), "")]
+    lines += [wrapped(f"- {note}") for note in found.notes]
+    head, rows = words.table(found)
+    shown = _laid_out(head, rows)
+    if len(shown[0]) > columns():  # a narrow terminal
+        shown = _laid_out(head, rows, (0, 3, 4, 6))
+    lines += ["", *shown, "", wrapped(_MEANING, "")]
+    if bars := list(words.variance(found)):
+        lines += ["", *bars]
+    if need := found.needs:
+        lines += ["", wrapped(words.settle(need, found.verdict), "")]
+    return lines
+
+
+def _laid_out(head: list[str], rows: list[list[str]], kept: tuple[int, ...] = tuple(range(8))) -> list[str]:
+    """The lines of a table with the ``kept`` columns, as wide as their longest text."""
+    lines = [[line[k] for k in kept] for line in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(str.ljust, line, widths)).ljust(sum(widths)) for line in lines]

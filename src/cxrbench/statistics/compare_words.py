@@ -1,0 +1,155 @@
+"""A comparison in words: the answer in one sentence, its table, its variance, and what would settle it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cxrbench.statistics.comparison import MEAN_NAMES, Comparison, Verdict
+from cxrbench.statistics.pilot import SOURCES, Needs
+
+_BAR = 30  # characters of a bar that is the whole variance
+_OPENINGS = {
+    Verdict.EQUIVALENT: "Equivalent",
+    Verdict.DIFFERENT: "Different",
+    Verdict.INCONCLUSIVE: "Inconclusive",
+    Verdict.CANNOT_TELL: "Cannot tell",
+}
+_MEANING = {  # of the sources of variance
+    SOURCES[0]: "which patients were tested, the same in all runs",
+    SOURCES[1]: "what patients add to a single run",
+    SOURCES[2]: "the run itself: its seed",
+}
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """The quantity of a row: ``mean AUROC``, ``AUROC of Mass``."""
+    metric = {"auroc": "AUROC", "average_precision": "average precision"}.get(row["metric"], row["metric"])
+    return MEAN_NAMES.get((row["label"], row["metric"])) or (
+        f"{metric} of {row['label']}" if row["label"] else metric
+    )
+
+
+def sentence(found: Comparison) -> str:
+    """The answer: verdict, difference, interval, margin, and what was compared."""
+    row, verdict = found.main, Verdict(found.verdict)
+    return f"{_OPENINGS[verdict]}: {_because(row, verdict)}. {_compared(row)}."
+
+
+def _because(row: Mapping[str, Any], verdict: Verdict) -> str:
+    name, margin = name_of(row), f"{row['margin']:g}" if row["margin"] else ""
+    if verdict is Verdict.CANNOT_TELL:
+        return _why_not(row)
+    differs = f"{name} differs by {_signed(row['difference'])} ({_interval(row, 90)})"
+    if verdict is Verdict.EQUIVALENT:
+        beside = ", although it differs from zero" if row["ci95_low"] > 0 or row["ci95_high"] < 0 else ""
+        return f"{differs}, within the margin of {margin}{beside}"
+    differs = f"{name} differs by {_signed(row['difference'])} ({_interval(row, 95)})"
+    if verdict is Verdict.DIFFERENT:
+        return f"{differs}, which excludes zero"
+    return (
+        f"{differs}, which includes zero; the {_interval(row, 90).replace('interval', 'interval,')}, reaches "
+        f"beyond the margin of {margin}"
+    )
+
+
+def _why_not(row: Mapping[str, Any]) -> str:
+    """Why a row has no interval, and what to do."""
+    name = name_of(row)
+    differs = f"{name} differs by {_signed(row['difference'])}"
+    if row["difference"] is None:
+        return f"{name} is undefined ({row['note'] or 'no value'}); score more positive patients"
+    fewest = min(row["runs_a"], row["runs_b"])
+    if fewest == 1 and max(row["runs_a"], row["runs_b"]) > 1:
+        alone = "A" if row["runs_a"] == 1 else "B"
+        return (
+            f"{differs}, but {alone} has one run, so its spread is unknown; add runs, or give each side one"
+        )
+    why = row["note"] or "nothing was seen to vary"
+    return f"{differs}, without an interval ({why}); add runs or patients"
+
+
+def _compared(row: Mapping[str, Any]) -> str:
+    runs = (row["runs_a"], row["runs_b"])
+    how = "paired" if row["paired"] else "unpaired"
+    if runs[0] != runs[1]:
+        counted = f"{runs[0]} and {runs[1]} runs, {how}"
+    else:
+        counted = "1 run each" if runs[0] == 1 else f"{runs[0]} runs each, {how}"
+    if row["patients"] is None:
+        scored = (
+            f"{row['images']:,} images, their patients unknown"
+            if row["images"]
+            else "patients are not covered"
+        )
+    else:
+        scored = f"{row['patients']:,} patients"
+    return f"{counted}; {scored}"
+
+
+def _interval(row: Mapping[str, Any], level: int) -> str:
+    return f"{level} % interval {_signed(row[f'ci{level}_low'])} to {_signed(row[f'ci{level}_high'])}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value + 0.0:+.4f}"
+
+
+def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table: every row but average precision of single findings."""
+    head = ["", "A", "B", "A - B", "90 % interval", "95 % interval", "verdict", "Holm's p"]
+    lines = []
+    for row in found.rows:
+        single = (row["label"], row["metric"]) not in MEAN_NAMES
+        if single and row["metric"] == "average_precision":
+            continue
+        ends = [
+            f"{_signed(row[f'ci{level}_low'])} to {_signed(row[f'ci{level}_high'])}"
+            if row[f"ci{level}_low"] is not None
+            else "-"
+            for level in (90, 95)
+        ]
+        values = [f"{row[side]:.4f}" if row[side] is not None else "-" for side in ("value_a", "value_b")]
+        verdict = (row["verdict"] or "").replace("_", " ")
+        p = "" if row["p_holm"] is None else f"{row['p_holm']:.3f}"
+        name = row["label"] if single and row["label"] else name_of(row)
+        lines.append([name, *values, _signed(row["difference"]), *ends, verdict, p])
+    return head, lines
+
+
+def variance(found: Comparison) -> Iterator[str]:
+    """Lines with the variance of the main difference by source, a bar each; none with one run on a side."""
+    rows = found.variance
+    total = sum(row["variance"] for row in rows)
+    if not total:
+        return
+    yield f"Standard error of the difference: {total**0.5:.4f}. Its variance by source:"
+    for row in rows:
+        bar = "#" * round(_BAR * row["fraction"])
+        yield f"  {row['source']:14} {row['fraction']:4.0%}  {bar:{_BAR}}  {_MEANING[row['source']]}"
+
+
+def settle(need: Needs, verdict: str) -> str:
+    """What these runs could show, and what 80 % power takes, as measured and at worst."""
+    runs, patients = (
+        _both(getattr(need, f"{what}_needed_as_measured"), getattr(need, f"{what}_needed_at_worst"), what)
+        for what in ("runs", "patients")
+    )
+    power = f"{need.power_as_measured:.0%} of studies"
+    if need.power_at_worst != need.power_as_measured:
+        power += f" ({need.power_at_worst:.0%} at worst, if runs of one number share nothing)"
+    opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power"
+    return (
+        f"{opening}: with {need.runs} runs each and {need.patients:,} patients, equal platforms are shown "
+        f"equivalent within {need.margin:g} in {power}. For 80 % it takes {runs}, or {patients}."
+    )
+
+
+def _both(measured: int | None, worst: int | None, what: str) -> str:
+    each = " on each side" if what == "runs" else ""
+    if measured is None:
+        return f"no number of {what} is enough"
+    if measured == worst:
+        return f"{measured:,} {what}{each}"
+    at_worst = "no number is enough" if worst is None else f"{worst:,}"
+    return f"{measured:,} {what}{each} (at worst {at_worst})"

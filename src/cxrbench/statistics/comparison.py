@@ -1,0 +1,335 @@
+"""Do two sets of runs score the same? The difference of their means, its interval, a verdict, and what would
+settle it.
+
+Each side is one training repeated with other seeds and scored on the same test images. The interval of the
+difference counts patients and runs together (:mod:`cxrbench.statistics.components`): runs with the same
+number are compared with each other, others are independent; images and patients are paired in any case. One
+run on each side is a clustered paired test of two networks (DeLong et al. 1988; Obuchowski 1997), which says
+nothing about other seeds. With two runs on a side an interval has one degree of freedom.
+
+A row is *equivalent* when its 90 % interval lies inside the margin (two one-sided tests, Schuirmann 1987),
+even if it excludes zero; else *different* when its 95 % interval excludes zero; else *inconclusive*. It is
+*cannot_tell* where there is no interval. F1 has no verdict: no margin of it has a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cxrbench.statistics.auroc import Estimate, mean_value
+from cxrbench.statistics.components import ALPHA, Difference, between_networks, between_platforms
+from cxrbench.statistics.errors import UserError
+from cxrbench.statistics.estimates import ENDPOINT, FEWEST_POSITIVE, CellEstimate, estimate
+from cxrbench.statistics.parity import compared_seeds, holm
+from cxrbench.statistics.pilot import Needs, Parts, needs, parts_of
+from cxrbench.statistics.runs import Runs, Source, aligned, read_runs, same_files
+from cxrbench.statistics.sample import sample_of, validation_of
+
+MARGIN, LABEL_MARGIN = 0.01, 0.02
+FEWEST_PATIENTS = 10  # in all: with fewer, no variance over patients can be trusted
+_RANKED = ("auroc", "average_precision")
+METRICS = (*_RANKED, "f1_macro", "f1_micro")
+_MEANS = (ENDPOINT, "macro", "all")
+MEAN_NAMES = {
+    (ENDPOINT, "auroc"): "mean AUROC",
+    ("macro", "auroc"): "macro AUROC",
+    ("macro", "average_precision"): "macro average precision",
+    ("macro", "f1_macro"): "macro F1",
+    ("all", "f1_micro"): "micro F1",
+}
+_THREADS = 2
+
+
+class Verdict(StrEnum):
+    """What the intervals of a row show."""
+
+    EQUIVALENT = "equivalent"
+    DIFFERENT = "different"
+    INCONCLUSIVE = "inconclusive"
+    CANNOT_TELL = "cannot_tell"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What :func:`compare_runs` found.
+
+    ``rows``: a dictionary per metric and label with the same keys in all, None where undefined; the first is
+    the main row. ``notes`` are for the reader. ``parts``: the variance of a mean's difference by source, by
+    metric and label, where each side has two runs.
+    """
+
+    rows: list[dict[str, Any]]
+    notes: list[str]
+    parts: Mapping[tuple[str, str], Parts] = field(default_factory=dict)
+
+    @property
+    def main(self) -> dict[str, Any]:
+        """The row that decides: mean AUROC of the endpoint, else the first mean that has a value."""
+        return self.rows[0]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the main row."""
+        return str(self.main["verdict"])
+
+    @property
+    def variance(self) -> list[dict[str, Any]]:
+        """Rows of source, variance of the main difference and its fraction of the whole; none with one
+        run."""
+        parts = self.parts.get((self.main["metric"], self.main["label"]))
+        return parts.rows() if parts else []
+
+    @property
+    def needs(self) -> Needs | None:
+        """What would settle the main row; None with one run on a side."""
+        parts = self.parts.get((self.main["metric"], self.main["label"]))
+        return needs(parts, self.main["margin"]) if parts else None
+
+
+def compare_runs(
+    a: Source,
+    b: Source,
+    margin: float = MARGIN,
+    label_margin: float = LABEL_MARGIN,
+    *,
+    common: bool = False,
+    columns: Mapping[str, str] | None = None,
+    logits: bool = False,
+    findings: Collection[str] = (),
+    positive_patients: int = FEWEST_POSITIVE,
+    names: tuple[str, str] = ("A", "B"),
+) -> Comparison:
+    """Return how the runs of ``a`` differ from those of ``b``: a folder, a pattern, a file or {seed: table}.
+
+    ``margin`` is of means over findings, ``label_margin`` of a single finding; ``common`` compares the images
+    that all runs share; ``columns`` maps our columns to the files'; with ``logits`` scores are any finite
+    numbers; ``findings`` are those to compare. The main row is the mean AUROC over findings with
+    ``positive_patients`` positive test patients or more. Raises UserError for what cannot be compared.
+    """
+    for name, value in (("margin", margin), ("label_margin", label_margin)):
+        if not value > 0:
+            raise UserError(f"{name} {value:g}: a margin is above zero")
+    sides = [read_runs(s, name, columns, logits, findings) for s, name in zip((a, b), names, strict=True)]
+    chosen, notes = _compared(*sides)
+    first, second, more = aligned(*chosen, common)
+    scored = _scored(first, positive_patients), _scored(second, positive_patients)
+    notes = [*_itself(*sides), *notes, *more]
+    return judged(*scored, (margin, label_margin), notes, first.numbered and second.numbered)
+
+
+def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
+    """Return the runs of each side that are compared, and notes on those left out."""
+    notes = [*a.notes, *b.notes]
+    if not (a.numbered and b.numbered):
+        if max(len(a.tables), len(b.tables)) > 1:
+            notes.append("unpaired: not every file's name has a number; write it as seedN to pair the runs")
+        return (a, b), notes
+    one, two = compared_seeds(a.tables, b.tables)
+    if len(one) < len(a.tables) or len(two) < len(b.tables):
+        numbers = ", ".join(map(str, one))
+        notes.append(f"paired by the {len(one)} runs that both have: {numbers}; the others are left out")
+    elif one.keys() != two.keys() and one.keys() & two.keys():
+        notes.append(f"unpaired: {a.name} and {b.name} have fewer than three numbers of runs in common")
+    return (a.only(one), b.only(two)), notes
+
+
+def _itself(a: Runs, b: Runs) -> list[str]:
+    """Return a note where both sides are the same files; UserError where some of them are."""
+    same = same_files(a, b)
+    if not same:
+        return []
+    if len(same) == len(a.files) == len(b.files) and all(mine == other for mine, other in same):
+        return [f"{a.name} and {b.name} are the same files, so this shows nothing about two platforms"]
+    mine, other = same[0]
+    raise UserError(
+        f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too ({len(same)} such files); "
+        "give each side its own runs"
+    )
+
+
+def _scored(side: Runs, positive_patients: int) -> dict[int, CellEstimate]:
+    """Return the estimates of each run, on two threads: numpy leaves the lock while it sorts."""
+
+    def score(table: pd.DataFrame) -> CellEstimate:
+        val = validation_of(table)
+        wanted = (*_RANKED, "f1", "f1_micro") if val is not None else _RANKED
+        return estimate(sample_of(table), val, positive_patients, wanted).only(*METRICS)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return dict(zip(side.tables, pool.map(score, side.tables.values()), strict=True))
+
+
+def judged(
+    a: Mapping[int, CellEstimate],
+    b: Mapping[int, CellEstimate],
+    margins: tuple[float, float] = (MARGIN, LABEL_MARGIN),
+    notes: Sequence[str] = (),
+    numbered: bool = True,
+) -> Comparison:
+    """Return the comparison of two sides that scored the same images; the runs of each are by number.
+
+    ``margins``: of means, of single findings. ``numbered``: runs with one number belong together.
+    """
+    cell = next(iter(a.values()))
+    sample, unit = cell.sample, cell.scope.unit
+    if sample.n_clusters < FEWEST_PATIENTS:
+        raise UserError(
+            f"{sample.n_clusters} test {unit}s: an interval takes {FEWEST_PATIENTS} or more; score more"
+        )
+    paired = numbered and a.keys() == b.keys()
+    if not paired and a.keys() & b.keys():
+        b = {-1 - number: run for number, run in b.items()}  # keys of no run of a
+    sides = [{number: run.estimate for number, run in side.items()} for side in (a, b)]
+    rows = _rows(cell, sides, _same_scores(a, b, paired), margins)
+    design = {
+        **{"runs_a": len(a), "runs_b": len(b), "paired": paired},
+        "patients": sample.n_clusters if sample.by_patient else None,
+    }
+    rows = [row | design for row in rows]
+    main = next((row for row in rows[:2] if row["difference"] is not None), rows[0])
+    rows.insert(0, rows.pop(rows.index(main)))
+    parts = {
+        (metric, label): parts_of(sides[0], sides[1], k, sample.n_clusters, paired)
+        for k, (label, metric) in enumerate(cell.keys)
+        if label not in sample.names and min(len(a), len(b)) > 1
+    }
+    return Comparison(rows, list(dict.fromkeys([*_about(cell, rows, a, b), *notes])), parts)
+
+
+def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
+    """Return the difference (K,) of the means over each side's runs; with one run against several, without a
+    variance."""
+    fewest, most = sorted((len(a), len(b)))
+    if most == 1:
+        (one,), (two,) = a.values(), b.values()
+        pair = between_networks(one, two)
+        return Difference(pair.value, pair.error**2, np.zeros_like(pair.value), pair.degrees)
+    if fewest == 1:
+        value = mean_value(a.values()) - mean_value(b.values())
+        unknown = np.full_like(value, np.nan)
+        return Difference(value, unknown, unknown, unknown)
+    found = between_platforms(a, b)
+    if fewest == 2:  # two values say little of their spread: their one degree of freedom is all there is
+        found = replace(found, freedom=np.minimum(found.freedom, 1.0))
+    return found
+
+
+def verdict_of(ends: Sequence[float], margin: float) -> Verdict:
+    """Return the verdict of a row by the ``ends`` of its 90 % and 95 % intervals, NaN where there is none."""
+    low90, high90, low95, high95 = ends
+    if not np.isfinite(ends).all():
+        return Verdict.CANNOT_TELL
+    if -margin < low90 and high90 < margin:
+        return Verdict.EQUIVALENT
+    return Verdict.DIFFERENT if low95 > 0 or high95 < 0 else Verdict.INCONCLUSIVE
+
+
+def _rows(
+    cell: CellEstimate,
+    sides: Sequence[Mapping[int, Estimate]],
+    same: np.ndarray,
+    margins: tuple[float, float],
+) -> list[dict[str, Any]]:
+    """Return a row per (label, metric): AUROC of the endpoint, macro and findings first, then other metrics.
+
+    ``same`` (L,): findings whose scores are equal on both sides.
+    """
+    difference, names = difference_of(*sides), cell.sample.names
+    means = [mean_value(side.values()) for side in sides]
+    of_labels = [np.array([label in (name, *_MEANS) for name in names]) for label, _ in cell.keys]
+    known = (difference.error == 0) & np.array([same[mask].all() for mask in of_labels])
+    # Where nothing was seen to vary though scores differ, there is no error, and no proof of agreement.
+    ends = [
+        np.where((difference.error > 0) | known, end, np.nan)
+        for level in (1 - 2 * ALPHA, 1 - ALPHA)
+        for end in difference.interval(level)
+    ]
+    fewest = min(map(len, sides))
+    p = np.where(known, 1.0, difference.p_among_many(fewest) if fewest > 1 else difference.p_different())
+    corrected = np.full(len(p), np.nan)
+    for metric in METRICS:
+        family = [k for k, (label, of) in enumerate(cell.keys) if of == metric and label in names]
+        corrected[family] = holm(p[family])
+    rows = []
+    for k in sorted(range(len(cell.keys)), key=lambda k: _place(*cell.keys[k])):
+        label, metric = cell.keys[k]
+        f1 = metric.startswith("f1")
+        if f1 and not np.isfinite([mean[k] for mean in means]).all():
+            continue
+        margin = margins[label in names]
+        values = {
+            **{"value_a": means[0][k], "value_b": means[1][k], "difference": difference.value[k]},
+            **dict(
+                zip(("ci90_low", "ci90_high", "ci95_low", "ci95_high"), (end[k] for end in ends), strict=True)
+            ),
+            "p_holm": corrected[k],
+        }
+        rows.append(
+            {
+                **{"metric": metric, "label": label},
+                **{name: float(value) if np.isfinite(value) else None for name, value in values.items()},
+                "margin": None if f1 else margin,
+                "verdict": None if f1 else str(verdict_of([end[k] for end in ends], margin)),
+                "images": int(cell.sample.counts[:, of_labels[k]].any(axis=1).sum()),
+                "note": cell.note[k] or None,
+            }
+        )
+    return rows
+
+
+def _place(label: str, metric: str) -> tuple[int, int]:
+    """Where a row stands: by metric, the endpoint and means before findings, which keep their order."""
+    return METRICS.index(metric), _MEANS.index(label) if label in _MEANS else len(_MEANS)
+
+
+def _same_scores(a: Mapping[int, CellEstimate], b: Mapping[int, CellEstimate], paired: bool) -> np.ndarray:
+    """Return which findings (L,) have equal scores on both sides, run by run; none where they are not
+    paired."""
+    one, two = ([run.sample.scores for run in side.values()] for side in (a, b))
+    if not paired and (len(one), len(two)) != (1, 1):
+        return np.zeros(one[0].shape[1], dtype=bool)
+    return np.all([(x == y).all(axis=0) for x, y in zip(one, two, strict=True)], axis=0)
+
+
+def _about(
+    cell: CellEstimate,
+    rows: Sequence[Mapping[str, Any]],
+    a: Mapping[int, CellEstimate],
+    b: Mapping[int, CellEstimate],
+) -> list[str]:
+    """Return notes on what the intervals cover, what means leave out, and scores that have no error."""
+    unit, fewest, notes = cell.scope.unit, min(len(a), len(b)), []
+    if unit == "image":
+        notes.append(
+            "no patient column: every image counts as its own patient, so intervals are too narrow where "
+            "patients have several images"
+        )
+    if max(len(a), len(b)) == 1:
+        notes.append("one run on each side: other seeds are not covered; a new seed may change the answer")
+    elif fewest == 2:
+        notes.append("two runs on a side: their spread has one degree of freedom, so intervals are wide")
+    for name, side in (("A", a), ("B", b)):
+        for k, finding in enumerate(cell.sample.names):
+            column = cell.keys.index((finding, "auroc"))
+            runs = list(side.values())
+            constant = sum(bool(np.ptp(run.sample.scores[:, k]) == 0) for run in runs)
+            perfect = sum(run.estimate.value[column] in (0, 1) for run in runs)
+            if constant:
+                notes.append(f"{name}: all scores of {finding} are equal in {constant} of {len(runs)} runs")
+            if perfect:
+                value = f"{runs[0].estimate.value[column]:.0f}"
+                notes.append(
+                    f"{name}: the AUROC of {finding} is {value} in {perfect} of {len(runs)} runs: scores "
+                    "without an error have no interval, and means take them as known exactly"
+                )
+    for row in rows:
+        if row["label"] in _MEANS and row["note"]:
+            notes.append(f"{MEAN_NAMES[row['label'], row['metric']]}: {row['note']}")
+    return notes
