@@ -270,21 +270,25 @@ def counted(cells: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def of_pairs(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
-    """How far macro F1 moves between two networks on real radiographs that differ in the seed alone."""
-    moves = [
-        abs(f1[a] - f1[b])
-        for group, rows in cells[cells["status"] == "ok"].groupby([*GROUP, "cpu", "alike"])
-        if not group[0].startswith("phantom")
-        for f1 in [dict(zip(recipes[group[:3]]["f1"].seeds, recipes[group[:3]]["f1"].value, strict=True))]
-        for a, b in combinations(rows["seed"], 2)
-    ]
-    above = int((np.array(moves) > DIFFERENCE).sum())
+def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
+    """The endpoint's variance by source, over recipes with ten seeds; how far two seeds lie apart in F1."""
+    moves: dict[tuple, list[float]] = {}
+    for group, rows in cells[cells["status"] == "ok"].groupby([*GROUP, "cpu", "alike"]):
+        if not group[0].startswith("phantom") and len(rows) > 1:
+            f1 = recipes[group[:3]]["f1"]
+            values = f1.value[np.isin(f1.seeds, rows["seed"])]
+            moves.setdefault(group[:3], []).extend(abs(a - b) for a, b in combinations(values, 2))
+    ten = [of["endpoint"] for of in recipes.values() if len(of["endpoint"].seeds) >= 10]
+    luck = np.array([of.luck for of in ten])
+    common = [(of.parts.mean(axis=0) ** 2).sum() - of.luck / len(of.seeds) for of in ten]
+    parts = np.array([common, luck, [of.value.var(ddof=1) for of in ten] - luck]).mean(axis=1)
     return {
-        "pairs": len(moves),
-        "pairs/above": above,
-        "pairs/median": np.median(moves),
-        "difference": DIFFERENCE,
+        **{"pairs/recipes": len(moves), "difference": DIFFERENCE},
+        "pairs/recipes/above": sum(np.median(of) > DIFFERENCE for of in moves.values()),
+        **{
+            f"share/{name}": 100 * parts[k] / parts.sum()
+            for k, name in enumerate(("patients", "luck", "seed"))
+        },
     }
 
 
@@ -391,7 +395,7 @@ def numbers() -> dict[str, Any]:
     cells = recorded()
     with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half the time
         recipes = scored(cells)
-    values = counted(cells) | of_pairs(cells, recipes) | of_precisions(cells, recipes) | of_claims(recipes)
+    values = counted(cells) | of_sources(cells, recipes) | of_precisions(cells, recipes) | of_claims(recipes)
     values |= of_power(recipes) | priced()
     for group, of in recipes.items():
         values |= interval("/".join(group), of["macro"])

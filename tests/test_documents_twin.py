@@ -34,8 +34,8 @@ RATIO = "{preprint/low} to {preprint/high} times"
 SAID = {
     "README.md": [
         "{run} of {planned} planned trainings are done, all on CPUs.",
-        "The preprint's platforms differ by {difference} in F1. A new seed alone moved macro F1 by more in "
-        "{pairs/above} of {pairs} pairs (median {pairs/median}).",
+        "Of the variance of a run's mean AUROC, {share/patients}% is the choice of {largest/patients} test "
+        "patients, {share/luck}% is that choice by network, and {share/seed}% is the seed.",
         "Mean AUROC in fp32 and in bf16 is equivalent within {margin} for {precision/networks}, with "
         "{precision/seeds} seeds each.",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a macro AUROC of "
@@ -72,8 +72,9 @@ SAID = {
     "abstract": [
         f"as accurately as CUDA, at {RATIO} the cost.",
         "Of {planned} planned trainings {run} are done, {cpu/run} with PyTorch on CPUs.",
-        "by more than the preprint's difference of {difference} in {pairs/above} of {pairs} pairs "
-        "(median {pairs/median}).",
+        "Of the variance of one network's mean AUROC on {largest/patients} test patients, {share/patients}% "
+        "is the choice of patients, {share/luck}% that choice by network and {share/seed}% the seed. So one "
+        "training per platform cannot show the preprint's difference of {difference} here.",
         "In fp32 and bf16 the mean AUROC of {precision/networks} is equivalent within {margin} "
         "({precision/seeds} seeds).",
         f"The best macro AUROC at {{largest/pixels}} pixels is {BEST}, on {{largest/patients}} patients.",
@@ -84,8 +85,9 @@ SAID = {
     "Table 1": [
         "{neuron/run} of {neuron/planned} trainings on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
         "Open. | {power/plan} seeds of ConvNeXt-Pico on each",
-        "show a difference of {difference} in F1? | {pairs} pairs that differ in the seed alone | No: "
-        "{pairs/above} differ by more (). | {to see/runs/low} to {to see/runs/high} seeds per platform, or "
+        "show a difference of {difference} in F1? | {pairs/recipes} recipes with several seeds | No: in "
+        "{pairs/recipes/above} of them the typical pair of seeds differs by more (). | {to see/runs/low} "
+        "to {to see/runs/high} seeds per platform, or "
         "{to see/patients/low} to {to see/patients/high} test patients",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
         "{precision/pairs} ().",

@@ -26,6 +26,7 @@ from cxrbench.paper.measurements import steps_in_fp32
 from cxrbench.paper.results import Results, host_in_words, parity_drawn, processors_differ, read_measurements
 from cxrbench.statistics.components import POWER
 from cxrbench.statistics.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
+from cxrbench.statistics.sources import SETTING
 
 
 def parity(read: Results) -> Figure:
@@ -76,6 +77,32 @@ def seeds_against_platforms(read: Results) -> Figure:
         axes.set(xscale="log", xlabel=f"difference in {name}")
     panels[0].set_yticks(range(len(kinds)), [seed_pairs.WORDS[kind] for kind in kinds])
     panels[0].invert_yaxis()
+    return figure
+
+
+def variance_by_source(read: Results) -> Figure:
+    """Draw a bar for each score, divided into the fractions of its variance by source."""
+    rows = read.sources
+    if rows.empty:
+        return no_evidence("No recipe on real radiographs has the ten seeds that this takes.")
+    rows = rows[rows["source"] != SETTING]
+    names = {"endpoint": "mean AUROC", "f1_macro": "macro F1"}
+    figure, axes = plt.subplots(figsize=(WIDTH, 1.9))
+    for y, metric in enumerate(names):
+        start = 0.0
+        for row, colour, _ in styled(rows[rows["metric"] == metric].itertuples()):
+            label = seed_pairs.SOURCES[row.source] if y == 0 else None
+            axes.barh(y, row.fraction, left=start, height=0.55, color=colour, label=label)
+            words = f"{row.fraction:.0%}, SD {row.sd:.4f}" if row.fraction > 0.2 else f"{row.fraction:.0%}"
+            if row.fraction > 0.015:
+                axes.text(
+                    start + row.fraction / 2, y, words, ha="center", va="center", fontsize=7, color="white"
+                )
+            start += row.fraction
+    axes.set_yticks(range(len(names)), names.values())
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1), xlabel="fraction of the variance of one run's score")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, fontsize=7, frameon=False)
     return figure
 
 

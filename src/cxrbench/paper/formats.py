@@ -138,6 +138,7 @@ KINDS = {
     "gain": Kind("+.1%"),
     "rate": Kind(".1f", unit=" %"),
     "size": Kind(".0e"),
+    "scientific": Kind(".1e"),
     "one": Kind(".1f"),
     "exact": Kind(".10g"),
     "usd": Kind(_dollars, none="none", alone=" (1 seed)"),

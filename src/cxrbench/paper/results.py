@@ -41,6 +41,7 @@ class Results:
     pairs: pd.DataFrame
     shares: pd.DataFrame
     spread: pd.DataFrame
+    sources: pd.DataFrame
     power: pd.DataFrame
     f1_search: pd.DataFrame
     literature: pd.DataFrame

@@ -20,16 +20,22 @@ from cxrbench.paper.formats import (
     table,
     text,
 )
-from cxrbench.paper.results import Results, difference, is_phantom, processors_differ, seeds_of
+from cxrbench.paper.results import Results, difference, is_phantom, seeds_of
 from cxrbench.results.pairs import JUDGED, PLATFORM, PROCESSOR, SEED
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
+from cxrbench.statistics.sources import SETTING
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}
 WORDS = {  # of what is changed, in the order of figure and table
     **{name + more: f"{word}{more}" for name, word in _SETTINGS.items() for more in ("", AND_PROCESSOR)},
     PROCESSOR: "processor",
+}
+SOURCES = {
+    "patients": "test patients, common to all networks",
+    "patients x network": "test patients by network",
+    "seed": "the seed itself",
 }
 SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
 
@@ -53,6 +59,26 @@ def counts(read: Results) -> Iterator[Fields]:
                     f"Above {DIFFERENCE}": above if metric in DEFINITIONS else "-",
                     "Median": sizes.median(),
                 }
+
+
+def sources(read: Results) -> Table:
+    """The variance of one run's score by source: patients, patients x network, the seed, the precision."""
+    rows = read.sources
+    if rows.empty:
+        return Table(rows)
+    columns: Columns = {
+        "Score": ("name", lambda row: SCORES["auroc" if row.metric == ENDPOINT else row.metric]),
+        "Source": ("name", _source_in_words),
+        "SD": "sd:fine",
+        "Variance": ("scientific", lambda row: row.variance),
+        "Fraction": ("share", lambda row: row.fraction),
+        "p": "p:ratio",
+    }
+    return table(rows, columns)
+
+
+def _source_in_words(row: pd.Series) -> str:
+    return f"precision, {row.network}" if row.source == SETTING else SOURCES[row.source]
 
 
 def shares(read: Results) -> Table:
@@ -86,7 +112,8 @@ def numbers(read: Results) -> Values:
     """Return ``pairs/seed/<metric>/...``, ``pairs/...``, ``share/...`` and ``precision/...``."""
     rows = pairs_drawn(read)
     seeds = rows[rows["changed"] == SEED]
-    recipes = seeds.groupby(["dataset", "architecture", "platform"])
+    by = ["dataset", "architecture", "platform"]
+    recipes = seeds.groupby(by)
     counts = pd.Series([len({*both["seed"], *both["seed_b"]}) for _, both in recipes], dtype=int)
     values: Filled = {"pairs/recipes": len(recipes), "pairs/recipes/seeds": range_or(counts, "plain", "0")}
     for metric in ("f1_macro", "f1_micro"):
@@ -98,7 +125,27 @@ def numbers(read: Results) -> Values:
     definitions = over.reindex([name for name in DEFINITIONS if name in set(seeds["metric"])]).fillna(0)
     values["pairs/definitions"] = len(definitions)
     values["pairs/definitions/fewest"] = int(definitions.min()) if len(definitions) else 0
-    return {**values, **_share_numbers(read), **_precision_numbers(read)}
+    medians = [of["difference"].abs().median() for _, of in seeds[seeds["metric"] == "f1_macro"].groupby(by)]
+    values["pairs/recipes/above"] = sum(median > DIFFERENCE for median in medians)
+    return {**values, **_source_numbers(read), **_share_numbers(read), **_precision_numbers(read)}
+
+
+def _source_numbers(read: Results) -> Values:
+    """``sources/<score>/<source>``: its fraction of the variance, with its ``sd``; and the ``sd`` of all."""
+    rows = read.sources
+    values: Filled = {}
+    if rows.empty:
+        return values
+    rows = rows[rows["source"] != SETTING]
+    values |= {f"sources/{name}": int(rows[name].iloc[0]) for name in ("patients", "settings", "runs")}
+    for metric, parts in rows.groupby("metric"):
+        whole = parts["variance"].clip(lower=0).sum()
+        values[f"sources/{metric}/sd"] = Value(whole**0.5, "score")
+        values[f"sources/{metric}/reach"] = Value(1.96 * whole**0.5, "f1_given")
+        for row in parts.itertuples():
+            key = f"sources/{metric}/{row.source.replace(' x ', ' by ')}"
+            values |= {key: Value(row.fraction, "share"), f"{key}/sd": Value(row.sd, "fine")}
+    return values
 
 
 def _sizes(rows: pd.DataFrame, kind: str, metric: str) -> pd.Series:
@@ -123,7 +170,7 @@ def _precision_numbers(read: Results) -> Values:
     those that ran on one kind of processor."""
     rows = read.contrasts
     rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
-    alike = [row for row in rows.itertuples() if not processors_differ(row)]
+    alike = [row for row in rows.itertuples() if row.same_processor_by_seed]
     most = max(map(seeds_of, alike), default=0)
     main = _precision_of(read, [row for row in alike if seeds_of(row) == most]) if alike else {}
     return {

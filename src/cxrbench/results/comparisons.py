@@ -147,13 +147,17 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
 
 
 def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Return contrasts with the processors of each side."""
+    """Return contrasts with the processors of each side, and whether a seed's two runs shared theirs."""
     rows = contrasts(estimates, study)
     ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+    sides = []
     for side in ("a", "b"):
         columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]
         seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
-        rows[f"processors_{side}"] = [processors_in_words(ran_on[cell] for cell in group) for group in seeds]
+        sides.append([[ran_on[cell] for cell in group] for group in seeds])
+        rows[f"processors_{side}"] = [processors_in_words(of) for of in sides[-1]]
+    same = [a == b for a, b in zip(*sides, strict=True)]
+    rows["same_processor_by_seed"] = (rows["seeds_a"] == rows["seeds_b"]) & np.array(same, bool)
     return rows
 
 

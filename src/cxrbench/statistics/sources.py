@@ -4,11 +4,11 @@ A run is scored on patients who happened to be in the test set. All networks sha
 does to the score; another part depends on the network (patients x network: whom it happens to get right).
 Only what is left of the variance between runs is the seed itself, which every choice of patients would show.
 
-Patients are cut into halves at random, and each run is scored on both, with thresholds from halves of the
-validation patients. The seed itself is the covariance, between the two halves, of the runs' deviations from
-their mean: the halves share no patient. The variance of a mean over patients is a quarter of the expected
-squared difference between halves of equal size. A bootstrap of the best threshold would overstate the
-patients' part of F1, which is no smooth function of the patients.
+The endpoint is smooth in the patients, so their influence gives both of their parts. F1 at the best threshold
+is not, and a bootstrap of the threshold would overstate them. So patients are cut into halves at random, and
+each run is scored on both, with thresholds from halves of the validation patients. The seed itself is then
+the covariance, between the two halves, of the runs' deviations from their mean, because the halves share no
+patient; the variance of a mean over patients is a quarter of the expected squared difference of the halves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -164,6 +164,7 @@ def _parts(seeds: Mapping[int, tuple[CellEstimate, np.ndarray]], number: int) ->
     observed = float(seed_variance(networks)[column])
     if number == 0:  # smooth in the patients: by influence, whose error is smaller than that of halves
         luck = float(patient_sampling_variance(networks)[column])
+        own = observed - luck
         of_mean = float((mean_influence(networks)[:, column] ** 2).sum())
     else:
         luck = observed - own
