@@ -14,6 +14,7 @@ from cxrbench.cost.estimate import Network, Speed, Work, ceiling, hours_of_train
 from cxrbench.cost.mine import Training, mine_table
 from cxrbench.cost.porting import Numbers, break_even_runs, decide, ratio_of_cells
 from cxrbench.cost.ratios import PUBLISHED_RATIOS as RATIOS
+from cxrbench.cost.ratios import Ratio, thresholds
 from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
 from cxrbench.evidence.sums import write_sums
@@ -99,21 +100,46 @@ def test_what_saves_nothing_is_not_ported(spend, capacity):
 
 
 amounts = st.integers(0, 10**7)
+cases = st.builds(Numbers, amounts, amounts, st.just(0.0), st.integers(0, 60), st.floats(0, 1))
+OWN = replace(RATIOS["transformer"], own=True)
 
 
 @settings(deadline=None)
-@given(spend=amounts, porting=amounts, months=st.integers(0, 60), capacity=st.floats(0, 1))
-def test_more_porting_cost_never_makes_porting_better(spend, porting, months, capacity):
+@given(cases)
+def test_more_porting_cost_never_makes_porting_better(numbers):
     order = ["stay", "depends", "port"]
-    costs = (Numbers(spend, usd, 0, months, capacity) for usd in (porting, porting * 2 + 1))
-    cheap, dear = (decide(RATIOS["transformer"], numbers).verdict for numbers in costs)
-    assert order.index(dear) <= order.index(cheap)
+    cheap, dear = (
+        decide(OWN, numbers._replace(porting=usd)) for usd in (numbers.porting, 2 * numbers.porting + 1)
+    )
+    assert order.index(dear.verdict) <= order.index(cheap.verdict)
 
 
-def test_the_ratio_of_our_own_cells(priced, make_record):
+@settings(deadline=None)
+@given(cases, st.floats(0, 3), st.floats(0, 3))
+def test_a_ratio_that_is_not_ones_own_never_decides_for_a_port(numbers, one, other):
+    published = Ratio(min(one, other), max(one, other), "published", "a text")
+    theirs, own = (decide(ratio, numbers) for ratio in (published, replace(published, own=True)))
+    assert theirs.verdict == ("stay" if own.verdict == "stay" else "not shown")
+    assert theirs._replace(verdict=own.verdict) == own, "the arithmetic is the same"
+
+
+def test_thresholds_are_of_supported_instances_and_of_one_basis_where_the_table_allows(prices):
+    table = thresholds(prices, "g5.xlarge", PAIR).set_index("instance")
+    assert list(table.index) == ["trn2.3xlarge", "trn2.48xlarge"], "none of trn1, which cannot be trained on"
+    small, large = table.loc["trn2.3xlarge"], table.loc["trn2.48xlarge"]
+    assert small["mixed"] == "two regions" and small["price_ratio"] == pytest.approx(2.7396 / 0.4246)
+    assert large["mixed"] == "" and large["price_ratio"] == pytest.approx(23.0631 / 0.377), "us-east-2, spot"
+    on_demand = prices[(prices["instance"] != "g5.xlarge") | (prices["basis"] == "on_demand")]
+    mixed = thresholds(on_demand, "g5.xlarge", PAIR).set_index("instance")["mixed"]
+    assert dict(mixed) == {"trn2.3xlarge": "two bases and two regions", "trn2.48xlarge": "two bases"}
+    assert thresholds(prices, "c1.large", PAIR).empty
+
+
+def test_the_ratio_of_our_own_cells(priced, prices, make_record):
     costs = priced([make_record(CELL.format(platform)) for platform in PAIR.instances], PAIR)
-    ratio = ratio_of_cells(costs, "nih128-64px", "resnet18")
+    ratio = ratio_of_cells(costs, prices, "nih128-64px", "resnet18")
     assert ratio.low == ratio.high == pytest.approx(1.34375 / 1.006) and ratio.kind == "proxy"
+    assert ratio.own and ratio.hardware == "Trainium"
 
 
 # ------------------------------------------------------------------ hours of a training
@@ -177,8 +203,9 @@ def priced_mine(prices, precision="bf16", **changes):
 
 def test_a_given_speed_stands_on_its_own_instance_and_all_others_are_bounded_or_unknown(prices):
     table = priced_mine(prices)
-    assert list(table.index) == ["g5.xlarge", "trn1.2xlarge", "trn2.3xlarge", "g6.xlarge", "g6e.xlarge"]
-    here, trainium, elsewhere, other = (table.loc[name] for name in table.index[:4])
+    assert list(table.index) == ["g5.xlarge", "trn2.3xlarge", "trn1.2xlarge", "g6.xlarge", "g6e.xlarge"]
+    assert table.loc["trn1.2xlarge", "support"] == "no training from SDK 2.30"
+    here, elsewhere, trainium, other = (table.loc[name] for name in table.index[:4])
     assert here["hours_low"] == here["hours_high"] == pytest.approx(10) and here["kind"] == "given"
     assert here["usd_low"] == pytest.approx(10 * 1.006)
     assert other["hours_at_least"] == pytest.approx(3.6e6 * 24e9 / 121e12 / 3600)

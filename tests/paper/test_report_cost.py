@@ -108,7 +108,8 @@ def test_decisions_are_made_at_every_price_at_which_the_preprints_ratio_is_anoth
     plain = decision_table(read_prices(PRICES), read_study(STUDY).prices)
     spot = plain[plain["basis"] == "spot"]
     assert set(spot["region"]) == {"us-east-1", "us-east-2", "us-west-2"}
-    assert set(plain.loc[plain["verdict"] == "depends", "region"]) == {"us-east-2"}
+    assert set(plain.loc[plain["pays"] == "at one end", "region"]) == {"us-east-2"}
+    assert set(plain["verdict"]) == {"stay", "not shown"}, "no published ratio decides for a port"
     assert (plain["ongoing"] == 0).all() and len(plain) == 25 and set(plain["kind"]) == {"projected"}
     stays = plain[plain["verdict"] == "stay"]
     assert (stays["break_even_from"] > stays["months"]).all(), (

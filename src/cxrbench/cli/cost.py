@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.cost_columns import assumed, cost_columns, costs_and_notes, mine_columns
-from cxrbench.cli.cost_words import SPOT_ASSUMES, arithmetic, reasoning, supported, when_it_pays
+from cxrbench.cli.cost_words import (
+    SPOT_ASSUMES,
+    arithmetic,
+    reasoning,
+    supported,
+    when_it_pays,
+    with_support,
+)
 from cxrbench.cli.words import (
     PRICES,
     RECORDED,
@@ -158,6 +165,7 @@ def cost_break_even(
         names = ["case", "here", "there", "usd_here", "usd_there", "runs", "region", "basis", "as_of"]
         shown = table[names].assign(runs=[printed(runs, "count") for runs in table["runs"]])
         shown["basis"] = shown["basis"].str.replace("_", " ")
+        shown["there"] = [with_support(there, listed) for there in shown["there"]]
         notes = [*supported(table["there"], listed), f"A port is {PORTING_USD:,.0f} USD."]
         more = "" if every else "--every prints these at every price, region and date."
         text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more])]
@@ -191,6 +199,7 @@ def cost_mine(
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
+    from cxrbench.cost.ratios import thresholds
     from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH
     from cxrbench.study.config import read_study
     from cxrbench.study.platforms import GPU
@@ -205,7 +214,7 @@ def cost_mine(
     listed = read_prices(prices)
     table = mine_table(training, of, listed, recorded)
     notes = [
-        *when_it_pays(table, training),
+        *when_it_pays(table, training, thresholds(listed, instance, of.prices)),
         f"{network}, {pixels} px, {precision}: {images:,} images x {epochs} epochs, without evaluation and "
         f"compilation. Not charged: {EXCLUDED}. {OF_ITS_BATCH}",
     ]
@@ -258,6 +267,14 @@ def cost_decide(
     ratio: Annotated[
         tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")
     ] = None,
+    speeds: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Your measured training images/s on --gpu and on --trainium, whole instances."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU instance. Default: the study's.")] = None,
+    trainium: Annotated[
+        str | None, typer.Option(help="Trainium instance. Default: the cheapest that is supported.")
+    ] = None,
     basis: Annotated[
         str | None,
         typer.Option(help="Convert the preprint's ratio (cnn) to the newest prices of this basis."),
@@ -270,24 +287,34 @@ def cost_decide(
 ) -> None:
     """Decide whether a port to Trainium pays, and print the arithmetic.
 
-    Options that are missing are asked for.
+    Options that are missing are asked for. "Port" takes a ratio of your own: --ratio, --speeds, or cells.
     """
     import pandas as pd
 
+    from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.mine import published_kind
     from cxrbench.cost.porting import Numbers, decide, ratio_for
-    from cxrbench.cost.ratios import Ratio
+    from cxrbench.cost.prices import read_prices
+    from cxrbench.cost.ratios import Ratio, ratio_of_speeds, thresholds
+    from cxrbench.study.platforms import GPU
 
+    if ratio and speeds:
+        raise UserError("--ratio and --speeds both give the cost ratio: leave one of them out")
+    at = pricing_of(study)
+    needed = thresholds(read_prices(prices), gpu or at.instances.get(GPU, "g5.xlarge"), at)
     if ratio:
-        chosen = Ratio(*ratio, "projected", "your own ratio")
+        chosen = Ratio(*ratio, "given", "your own ratio", own=True)
+    elif speeds:
+        chosen = ratio_of_speeds(*speeds, needed, trainium)
     else:
         name = published_kind(architecture, RECORDED, cache, say)
         chosen = ratio_for(name, basis, records, study, prices)
     given = Numbers(spend, porting, ongoing, horizon, capacity)
     decision = decide(chosen, given)
-    lines = reasoning(chosen, given, decision)
+    lines = reasoning(chosen, given, decision, needed)
     ends = {"ratio_low": chosen.low, "ratio_high": chosen.high, "kind": chosen.kind, "source": chosen.source}
-    as_row = pd.Series(decision._asdict() | ends | {"arithmetic": lines})  # null: infinitely many months
+    measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}
+    as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
 
 

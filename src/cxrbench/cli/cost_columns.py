@@ -83,6 +83,8 @@ def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], 
         return text(row[f"{unit}_low"], row[f"{unit}_high"])
     if not math.isnan(least := row[f"{unit}_at_least"]):
         return f"at least {text(least, least)}"
+    if row["training"] != "yes":
+        return row["support"] if unit == "hours" else ""
     return "unknown; rent a day" if unit == "hours" else "unknown"
 
 

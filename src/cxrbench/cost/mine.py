@@ -32,6 +32,7 @@ _MOST_ROWS = 5
 _MINE_COLUMNS = [
     *KEY, "as_of", "accelerator", "usd_per_hour", "hours_low", "hours_high", "hours_at_least", "usd_low",
     "usd_high", "usd_at_least", "price_ratio", "kind", "rests_on", "why_not",
+    "training", "support",
 ]  # fmt: skip
 
 
@@ -93,11 +94,11 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
 def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
     """Return hours and USD of ``training`` on at most :data:`_MOST_ROWS` instances that fit it.
 
-    The named GPU instance comes first, then Trainium, then the cheapest instance of each other GPU; none has
-    more accelerators than the named one. Hours are at measured speeds (``kind`` given or proxy), else at
-    least those at a GPU's documented peak; on Trainium a bound would leave out compilation. ``price_ratio``:
-    how much faster than the named GPU it must be to cost the same; NaN where the prices differ in region or
-    basis.
+    The named GPU instance comes first, then Trainium (what AWS supports before what it no longer does), then
+    the cheapest instance of each other GPU; none has more accelerators than the named one. Hours are at
+    measured speeds (``kind`` given or proxy), else at least those at a GPU's documented peak; on Trainium a
+    bound would leave out compilation. ``price_ratio``: how much faster than the named GPU it must be to cost
+    the same; NaN where the prices differ in region or basis.
     """
     here = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
     gpu = DEVICES.get(here["accelerator"])
@@ -119,11 +120,12 @@ def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: N
     rows = rows.assign(
         named=rows["instance"] == here["instance"],
         neuron=rows["accelerator"].map(lambda name: DEVICES[name].family == "neuron"),
+        trains=rows["accelerator"].map(lambda name: DEVICES[name].training == "yes"),
         near=(rows["region"] == pricing.region).astype(int) * 2 + (rows["basis"] == pricing.basis),
         region=regions(rows),
     )
-    order = ["named", "neuron", "near", "usd_per_hour"]
-    rows = rows.sort_values(order, ascending=[False, False, False, True], kind="stable")
+    order = ["named", "neuron", "trains", "near", "usd_per_hour"]
+    rows = rows.sort_values(order, ascending=[False] * 4 + [True], kind="stable")
     return rows.drop_duplicates("accelerator").head(_MOST_ROWS)
 
 
@@ -149,6 +151,7 @@ def _row(training: Training, rate: dict[Any, Any], here: pd.Series, speeds: list
     alike = (rate["region"], rate["basis"]) == (here["region"], here["basis"])
     row = rate | {"price_ratio": rate["usd_per_hour"] / here["usd_per_hour"] if alike else math.nan}
     device, cores = DEVICES[rate["accelerator"]], int(rate["cores"])
+    row |= {"training": device.training, "support": device.support}
     if training.speed and rate["named"]:
         hours = training.images / training.speed / 3600
         made = {"hours_low": hours, "hours_high": hours, "kind": "given", "rests_on": "your speed"}

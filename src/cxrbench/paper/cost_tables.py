@@ -279,6 +279,6 @@ def _case_values(cases: pd.DataFrame) -> Values:
 
 
 def _depends_at(decided: pd.DataFrame) -> str:
-    """Return the prices at which a decision of the table depends on the rest of the ratio's range."""
-    depends = decided[decided["verdict"] == "depends"]
+    """Return the prices at which the answer of a case depends on the rest of the ratio's range."""
+    depends = decided[decided["pays"] == "at one end"]
     return listed(depends["region"] + " " + depends["basis"].map(words)) or _NO_PRICE
