@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.cost_columns import assumed, cost_columns, costs_and_notes, mine_columns
+from cxrbench.cli.cost_job import at_equal_shares, the_job
 from cxrbench.cli.cost_words import (
     SPOT_ASSUMES,
+    age_of,
     arithmetic,
     reasoning,
     supported,
@@ -185,6 +187,9 @@ def cost_mine(
     gpu: Annotated[
         str | None, typer.Option(help="GPU instance to compare with. Default: the study's.")
     ] = None,
+    scored: Annotated[
+        int | None, typer.Option(min=0, help="Images scored after each epoch. Default: a tenth of --images.")
+    ] = None,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
@@ -197,7 +202,7 @@ def cost_mine(
     """
     from cxrbench.compile.rules import Setting
     from cxrbench.cost.estimate import Network
-    from cxrbench.cost.mine import Training, mine_table, work_for
+    from cxrbench.cost.mine import EBS_USD, Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.ratios import thresholds
     from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH
@@ -208,15 +213,19 @@ def cost_mine(
     of = read_study(study)
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
-    training = Training(
-        Network(network, pixels, precision), work, images * epochs, instance, gpu_images_per_second
-    )
+    scored = images // 10 if scored is None else scored
+    key = Network(network, pixels, precision)
+    training = Training(key, work, images, epochs, scored, instance, gpu_images_per_second)
     listed = read_prices(prices)
     table = mine_table(training, of, listed, recorded)
+    needed = thresholds(listed, instance, of.prices)
     notes = [
-        *when_it_pays(table, training, thresholds(listed, instance, of.prices)),
-        f"{network}, {pixels} px, {precision}: {images:,} images x {epochs} epochs, without evaluation and "
-        f"compilation. Not charged: {EXCLUDED}. {OF_ITS_BATCH}",
+        *the_job(training, table),
+        *when_it_pays(table, training, needed),
+        *at_equal_shares(training, needed, listed, of.prices),
+        f"Not charged: {EXCLUDED.removeprefix('storage, ')}. A network volume stands under disk, at "
+        f"{EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
+        age_of(table),
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
     _print(table, as_json, "\n".join([*first, mine_columns(table), "", *map(wrapped, notes)]))

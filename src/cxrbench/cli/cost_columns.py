@@ -72,9 +72,19 @@ def mine_columns(table: pd.DataFrame) -> str:
         time=[estimated(row, "hours", duration) for row in rows],
         usd=[estimated(row, "usd", span) for row in rows],
         rests_on=table["rests_on"].fillna("").where(table["hours_at_least"].isna(), "its peak"),
+        disk=[_disk(row) for row in rows],
         as_of=table["as_of"] + elsewhere.where(table["basis"] != "on_demand", ""),
     )
-    return cost_columns(shown[["instance", "usd_per_hour", "time", "usd", "rests_on", "as_of"]])
+    return cost_columns(shown[["instance", "usd_per_hour", "time", "usd", "rests_on", "disk", "as_of"]])
+
+
+def _disk(row: Mapping[Any, Any]) -> str:
+    """Return whether an instance's own disk holds the packed images, else what a network volume costs."""
+    if row["disk_gb"] >= row["packed_gb"]:
+        return "holds them"
+    own = "unknown" if math.isnan(row["disk_gb"]) else f"{row['disk_gb']:,.0f} GB: too small"
+    usd = row["usd_volume"]
+    return own if math.isnan(usd) else f"{own}, volume {span(usd, usd)} USD"
 
 
 def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], str]) -> str:
@@ -82,7 +92,8 @@ def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], 
     if not math.isnan(row[f"{unit}_low"]):
         return text(row[f"{unit}_low"], row[f"{unit}_high"])
     if not math.isnan(least := row[f"{unit}_at_least"]):
-        return f"at least {text(least, least)}"
+        compiled = ", and compilation" if row["family"] == "neuron" and unit == "hours" else ""
+        return f"at least {text(least, least)}{compiled}"
     if row["training"] != "yes":
         return row["support"] if unit == "hours" else ""
     return "unknown; rent a day" if unit == "hours" else "unknown"

@@ -30,7 +30,6 @@ SPOT_ASSUMES = (
     "waiting for an instance is neither paid nor counted",
     "writing a checkpoint takes no time",
 )
-_BASES = {"on_demand": "on demand"}
 
 
 def supported(instances: pd.Series, prices: pd.DataFrame) -> list[str]:
@@ -77,8 +76,12 @@ def _two_prices(row: Mapping[Any, Any]) -> str:
 
 def _at(row: Mapping[Any, Any], side: str = "") -> str:
     """Return a price with its basis, region and date."""
-    basis = _BASES.get(row[f"basis{side}"], row[f"basis{side}"].replace("_", " "))
-    return f"{row[f'usd_per_hour{side}']:.3g} USD/h {basis} ({row[f'region{side}']}, {row[f'as_of{side}']})"
+    return f"{row[f'usd_per_hour{side}']:.3g} USD/h ({_where(row, side)})"
+
+
+def _where(row: Mapping[Any, Any], side: str = "") -> str:
+    basis = row[f"basis{side}"].replace("_", " ")
+    return f"{basis}, {row[f'region{side}']}, {row[f'as_of{side}']}"
 
 
 def trial(needed: pd.DataFrame) -> list[str]:
@@ -91,9 +94,22 @@ def trial(needed: pd.DataFrame) -> list[str]:
     first = needed.iloc[0].to_dict()
     support = DEVICES[first["accelerator"]].support
     return [
-        f"An hour of measuring costs {first['usd_per_hour']:.2f} USD on {first['instance']} ({support}) and "
-        f"{first['usd_per_hour_gpu']:.2f} USD on {first['instance_gpu']} ({_two_prices(first)})."
+        f"An hour of measuring costs {first['usd_per_hour']:.2f} USD on {first['instance']} ({support}; "
+        f"{_where(first)}) and {first['usd_per_hour_gpu']:.2f} USD on {first['instance_gpu']} "
+        f"({_where(first, '_gpu')})."
     ]
+
+
+def age_of(table: pd.DataFrame) -> str:
+    """Return how old the newest price of a table is, and how to renew them."""
+    from datetime import UTC, date, datetime
+
+    dated = [text for text in table["as_of"].dropna() if text[:1].isdigit()]
+    if not dated:
+        return "No price here has a date: `cxrbench cost refresh` reads today's."
+    newest = max(text[:10] for text in dated)
+    days = (datetime.now(UTC).date() - date.fromisoformat(newest)).days
+    return f"The newest price here is {days} days old ({newest}): `cxrbench cost refresh` reads today's."
 
 
 def reasoning(ratio: Ratio, given: Numbers, decided: Decision, needed: pd.DataFrame) -> list[str]:
