@@ -115,7 +115,7 @@ def test_a_price_for_any_network_is_one_page() -> None:
         and "took 5 to 44 minutes" in shown
         and "5.7 h" in shown
     )
-    assert re.search(r"trn1\.2xlarge +1\.344 +no training from SDK", done.stdout)
+    assert re.search(r"trn1\.2xlarge +1\.344 +no training", done.stdout)
     assert OF_ITS_BATCH in shown
     table = json.loads(must_work(*mine, "--json").stdout)
     assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 7

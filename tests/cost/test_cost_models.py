@@ -246,7 +246,8 @@ def test_one_gpu_and_several_stand_together_and_several_share_the_hours(prices):
     table = priced_mine(prices, speed=None, scored=36_000)
     one, four = table.loc["g5.xlarge"], table.loc["g5.12xlarge"]
     assert (
-        one["hours_low"] == pytest.approx(4 * four["hours_low"]) and "4 GPUs at 4 times" in four["rests_on"]
+        one["hours_low"] == pytest.approx(4 * four["hours_low"])
+        and four["rests_on"] == "timm, scaled, times 4"
     )
     speed = published_speed("resnet50", 224, DEVICES["A10G"])
     assert one["hours_high"] == pytest.approx(10 * (360_000 + 12_000) / speed.low / 3600), "scored: a third"

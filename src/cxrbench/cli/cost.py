@@ -223,8 +223,8 @@ def cost_mine(
         *the_job(training, table),
         *when_it_pays(table, training, needed),
         *at_equal_shares(training, needed, listed, of.prices),
-        f"Not charged: {EXCLUDED.removeprefix('storage, ')}. A network volume stands under disk, at "
-        f"{EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
+        f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is too small a "
+        f"network volume is added, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
         age_of(table),
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
@@ -234,22 +234,30 @@ def cost_mine(
 @app.command("refresh")
 def cost_refresh(
     prices: PricesOption = PRICES,
-    region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
+    region: Annotated[str, typer.Option(help="AWS region; 'all' with a catalogue.")] = "us-east-1",
     instances: Annotated[
         list[str] | None, typer.Argument(help="EC2 instance types. Default: all in the table.")
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Add today's prices to the table.")] = False,
-    price_list: Annotated[str | None, typer.Option(help="Address to read. Default: AWS's list.")] = None,
+    price_list: Annotated[
+        str | None,
+        typer.Option(
+            help="Address or file of AWS's list or SkyPilot's catalogue; 'skypilot': that catalogue (spot, "
+            "all regions). Default: AWS's list."
+        ),
+    ] = None,
+    dated: Annotated[str | None, typer.Option(help="Day of a file's prices, such as 2026-11-20.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the table with AWS's public price list of on-demand prices.
+    """Compare the table with AWS's public price list, or with SkyPilot's public catalogue.
 
     Only --write changes the table.
     """
-    from cxrbench.cost.refresh import PRICE_LIST, refresh
+    from cxrbench.cost.refresh import CATALOGUE, PRICE_LIST, refresh
 
-    say(f"reading AWS's price list of {region}, a large file")
-    difference, not_sold = refresh(prices, region, instances, write, price_list or PRICE_LIST)
+    source = CATALOGUE if price_list == "skypilot" else price_list or PRICE_LIST
+    say(f"reading {source.replace('{region}', region)}, a large file")
+    difference, not_sold = refresh(prices, region, instances, write, source, dated)
     _print(difference, as_json)
     for instance in not_sold:
         say(f"{instance}: not offered in {region}")

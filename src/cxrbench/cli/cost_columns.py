@@ -30,7 +30,8 @@ _HEADS = {
     "rate": "stops/h", "factor": "times the hours",
     "expected_hours": "expected h", "usd": "USD", "old_usd": "USD/h before",
         "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "date before",
-    "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB", "rests_on": "rests on",
+    "disk": "own disk holds it", "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB",
+    "rests_on": "rests on",
 }  # fmt: skip
 
 
@@ -79,12 +80,12 @@ def mine_columns(table: pd.DataFrame) -> str:
 
 
 def _disk(row: Mapping[Any, Any]) -> str:
-    """Return whether an instance's own disk holds the packed images, else what a network volume costs."""
+    """Return whether an instance's own disk holds the packed images, else the USD of a network volume."""
     if row["disk_gb"] >= row["packed_gb"]:
-        return "holds them"
-    own = "unknown" if math.isnan(row["disk_gb"]) else f"{row['disk_gb']:,.0f} GB: too small"
-    usd = row["usd_volume"]
-    return own if math.isnan(usd) else f"{own}, volume {span(usd, usd)} USD"
+        return "yes"
+    if math.isnan(row["disk_gb"]):
+        return "unknown"
+    return "no" if math.isnan(usd := row["usd_volume"]) else f"no, +{span(usd, usd)} USD"
 
 
 def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], str]) -> str:
@@ -92,7 +93,7 @@ def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], 
     if not math.isnan(row[f"{unit}_low"]):
         return text(row[f"{unit}_low"], row[f"{unit}_high"])
     if not math.isnan(least := row[f"{unit}_at_least"]):
-        compiled = ", and compilation" if row["family"] == "neuron" and unit == "hours" else ""
+        compiled = " + compile" if row["family"] == "neuron" and unit == "hours" else ""
         return f"at least {text(least, least)}{compiled}"
     if row["training"] != "yes":
         return row["support"] if unit == "hours" else ""

@@ -45,8 +45,9 @@ def the_job(training: Training, table: pd.DataFrame) -> list[str]:
             )
     if timed and scaled.any():
         lines.append(
-            f"Scaled: {SOURCE}, {timed.measured:,.0f} images/s at {timed.pixels} px, by area to "
-            f"{network.pixels} px and to each GPU between the ratios of bandwidths and of peaks. {quality()}"
+            f"timm, scaled: {SOURCE}, {timed.measured:,.0f} images/s at {timed.pixels} px, by area to "
+            f"{network.pixels} px and to each GPU between the ratios of bandwidths and of peaks; several "
+            f"GPUs are that many times one, which input and network may not let through. {quality()}"
         )
     return lines
 

@@ -130,7 +130,7 @@ def hours_of_training(
     if published:
         ends = (images / (speed * cores) / 3600 for speed in (published.high, published.low))
         hours_low, hours_high = (float(hours) for hours in ends)
-        scaled = "timm's speed, scaled" + (f", {cores} GPUs at {cores} times one" if cores > 1 else "")
+        scaled = "timm, scaled" + (f", times {cores}" if cores > 1 else "")
         return {
             "hours_low": hours_low, "hours_high": hours_high, "kind": "projected", "rests_on": scaled
         }  # fmt: skip
