@@ -340,8 +340,17 @@ def cost_report(
     results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/cost.csv.")] = RESULTS,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
+    page: Annotated[
+        Path | None, typer.Option(help="Renew the table of jobs in this page, docs/practitioner.md, instead.")
+    ] = None,
 ) -> None:
     """Write all tables of the paper's section on cost."""
+    from cxrbench.cost.costs import pricing_of
+    from cxrbench.cost.prices import read_prices
     from cxrbench.cost.write import write_cost_tables
+    from cxrbench.paper.practitioner import write_page
 
-    write_cost_tables(results, study, prices)
+    if page:
+        write_page(page, read_prices(prices), pricing_of(study))
+    else:
+        write_cost_tables(results, study, prices)
