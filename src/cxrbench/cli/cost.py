@@ -97,7 +97,7 @@ def cost_of_records(
     pricing = pricing_of(study, region, basis, as_of)
     named = records or ([] if exactly else [RECORDED])
     table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
-    _print(table, as_json, costs_and_notes(table), out)
+    _print(table, as_json, f"{costs_and_notes(table)}\n{wrapped(age_of(table))}" if len(table) else None, out)
 
 
 @app.command("spot")
@@ -126,7 +126,7 @@ def cost_spot(
     at = pricing_of(study, region)
     named = instance or at.instances.get(GPU, "g5.xlarge")
     table = spot_table(hours, named, read_prices(prices), at, rate or RATES, save_every / 60, restart / 60)
-    notes = map(wrapped, assumed(SPOT_ASSUMES))
+    notes = map(wrapped, [*assumed(SPOT_ASSUMES), age_of(table)])
     _print(table, as_json, "\n".join([cost_columns(table), *notes]))
 
 
@@ -170,7 +170,7 @@ def cost_break_even(
         shown["there"] = [with_support(there, listed) for there in shown["there"]]
         notes = [*supported(table["there"], listed), f"A port is {PORTING_USD:,.0f} USD."]
         more = "" if every else "--every prints these at every price, region and date."
-        text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more])]
+        text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more]), wrapped(age_of(table))]
         _print(table, as_json, "\n".join(text))
 
 
@@ -311,7 +311,7 @@ def cost_decide(
     from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.mine import published_kind
     from cxrbench.cost.porting import Numbers, decide, ratio_for
-    from cxrbench.cost.prices import read_prices
+    from cxrbench.cost.prices import newest, read_prices
     from cxrbench.cost.ratios import Ratio, ratio_of_speeds, thresholds
     from cxrbench.study.platforms import GPU
 
@@ -333,6 +333,7 @@ def cost_decide(
     measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}
     as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
+    say(age_of(newest(read_prices(prices))))
 
 
 @app.command("report")
