@@ -367,7 +367,6 @@ def write_audit(recorded: Path, *networks: tuple) -> Path:
 def money_results(folder: Path, study: Path) -> Results:
     """The tables about cells and money below ``folder``; all others are empty."""
     read = {field.name: pd.DataFrame() for field in fields(Results)}
-    read |= {"recorded": ROOT / "data/recorded"}
     read |= {"folder": folder, "study": read_study(study), "cost": pd.read_csv(folder / "tables/cost.csv")}
     read |= {"cells": pd.read_csv(folder / "tables/cells.csv", keep_default_na=False, na_values=[""])}
     return Results(**read)

@@ -341,6 +341,7 @@ def cost_report(
     results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/cost.csv.")] = RESULTS,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
+    recorded: RecordedOption = RECORDED,
     page: Annotated[
         Path | None, typer.Option(help="Renew the table of jobs in this page, docs/practitioner.md, instead.")
     ] = None,
@@ -354,4 +355,4 @@ def cost_report(
     if page:
         write_page(page, read_prices(prices), pricing_of(study))
     else:
-        write_cost_tables(results, study, prices)
+        write_cost_tables(results, study, prices, recorded)

@@ -4,17 +4,12 @@ Rows with a price say measured, proxy, projected or published, and its region, b
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
-from itertools import product
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.compile.audit import read_audit
-from cxrbench.cost.estimate import AUDITED_BATCH, NotKnown, equal_shares, work_of
 from cxrbench.cost.porting import CASES, WEEK_USD
 from cxrbench.cost.prices import BASES, dates
-from cxrbench.cost.ratios import PREPRINT_RATIO
 from cxrbench.evidence.record import BUSY, short_processor
 from cxrbench.paper.formats import (
     Columns,
@@ -37,7 +32,7 @@ from cxrbench.paper.formats import (
 )
 from cxrbench.paper.results import Results
 from cxrbench.study.names import GROUP
-from cxrbench.study.platforms import ACCELERATED, GPU, TRAINIUM
+from cxrbench.study.platforms import ACCELERATED
 
 # Not part of an hourly price and in no record; printed with every cost.
 EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
@@ -62,7 +57,6 @@ _COST: Columns = {
     "USD, used cores": "usd_used_cores:usd",
 }
 _NO_PRICE = "none"
-_SHARED = ("convnext_pico", "convnext_tiny", "resnet18", "resnet50")  # of the bound from rooflines
 _UNITS = ("Million images", "Until then", "Usable model", "Compilation shared")
 
 
@@ -287,23 +281,15 @@ def _case_values(cases: pd.DataFrame) -> Values:
 
 def _share_values(read: Results) -> Values:
     """Return what an image costs on Trainium over the GPU where both reach equal shares of their rooflines
-    (``cost/shares``, over :data:`_SHARED` and two precisions), and how many times smaller Trainium's share
-    was if the preprint's ratio holds (``cost/handicap``)."""
-    pricing, audit, prices = read.study.prices, read_audit(read.recorded), read.csv("prices")
-    demand = prices[prices["basis"] == "on_demand"].fillna({"as_of": ""}).sort_values("as_of")
-    rates = demand.drop_duplicates("instance", keep="last").set_index("instance")
-    found = []
-    with suppress(NotKnown, KeyError):
-        there, here = (rates.loc[pricing.instances[name]].to_dict() for name in (TRAINIUM[0], GPU))
-        for name, precision in product(_SHARED, ("bf16", "fp32")):
-            found.append(equal_shares(work_of(audit, name, 224, precision), precision, there, here))
-    ratios = pd.Series([ratio for ratio in found if ratio], dtype=float)
-    ends = (PREPRINT_RATIO.low / ratios.max(), PREPRINT_RATIO.high / ratios.min())
+    (``cost/shares``), and how many times smaller Trainium's share was if the preprint's ratio holds
+    (``cost/handicap``)."""
+    rows = read.csv("rooflines")
+    ends = pd.concat([rows["share_low"], rows["share_high"]])
     return {
-        "cost/shares": range_or(ratios, "ratio", _NO_PRICE),
-        "cost/shares/networks": len(_SHARED),
-        "cost/shares/batch": AUDITED_BATCH,
-        "cost/handicap": range_or(pd.Series(ends if len(ratios) else [], dtype=float), "one", _NO_PRICE),
+        "cost/shares": range_or(rows["ratio"], "ratio", _NO_PRICE),
+        "cost/shares/networks": rows["architecture"].nunique(),
+        "cost/shares/batch": rows["batch"].max(),
+        "cost/handicap": range_or(ends, "one", _NO_PRICE),
     }
 
 
