@@ -90,7 +90,7 @@ def built(folder: Path, busy: bool) -> Results:
         target.write_text(json.dumps(record))
     table = cost_table([cells], PRICES, pricing_of(STUDY), recorded=RECORDED, target_auroc=0.65, runs=10)
     write_csv(tables / "cost.csv", table)
-    write_cost_tables(folder / "results", STUDY, PRICES)
+    write_cost_tables(folder / "results", STUDY, PRICES, ROOT / "data/recorded")
     records = cells.glob("*/*/*/*/record.json")
     write_csv(tables / "cells.csv", cells_table(read_study(STUDY), records, RECORDED))
     return money_results(folder / "results", STUDY)

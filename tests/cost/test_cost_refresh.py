@@ -1,4 +1,5 @@
-"""Refreshing prices from a server here that has AWS's price list; nothing is written unless told to."""
+"""Refreshing prices from a server here that has AWS's price list, or a small catalogue of SkyPilot's form;
+nothing is written unless told to."""
 
 import csv
 import io
@@ -119,3 +120,77 @@ def test_unknown_instances_and_regions_are_refused_before_asking(table):
         refresh(table, instances=["g5.xlage"], price_list="nowhere")
     with pytest.raises(UserError, match="unknown region 'us-est-1'"):
         refresh(table, region="us-est-1", price_list="nowhere")
+
+
+# ------------------------------------------------------------------ SkyPilot's catalogue
+
+CATALOGUE = """\
+InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone,Arch
+g5.xlarge,A10G,1.0,4.0,16.0,"{'Gpus': [{'Name': 'A10G'}]}",1.1,0.50,us-east-1,use1-az1,x86_64
+g5.xlarge,A10G,1.0,4.0,16.0,"{'Gpus': [{'Name': 'A10G'}]}",1.1,0.45,us-east-1,use1-az2,x86_64
+g5.xlarge,A10G,1.0,4.0,16.0,,1.258,,eu-central-1,euc1-az1,x86_64
+trn2.3xlarge,Trainium2,1.0,12.0,128.0,,,2.5,ap-southeast-4,apse4-az1,x86_64
+p4d.24xlarge,A100,8.0,96.0,1152.0,,21.957642,7.5,us-east-1,use1-az6,x86_64
+x9.huge,,,4.0,16.0,,9.9,9.9,us-east-1,use1-az1,x86_64
+"""
+DAY = "2026-11-20"
+
+
+def quoted(table, source, *, region="all", write=True, dated=DAY):
+    rows, _ = refresh(table, region, write=write, price_list=str(source), dated=dated)
+    return {(row.instance, row.region, row.basis): row.new_usd for row in rows.itertuples()}
+
+
+def test_a_catalogue_of_all_regions_gives_on_demand_and_the_cheapest_zone_of_spot(table, listed):
+    before = read_prices(table)
+    found = quoted(table, listed(CATALOGUE).replace("{region}", "us-east-1"))
+    assert found == {
+        ("g5.xlarge", "eu-central-1", "on_demand"): 1.258,
+        ("g5.xlarge", "us-east-1", "on_demand"): 1.1,
+        ("g5.xlarge", "us-east-1", "spot"): 0.45,
+        ("p4d.24xlarge", "us-east-1", "on_demand"): 21.957642,
+        ("p4d.24xlarge", "us-east-1", "spot"): 7.5,
+        ("trn2.3xlarge", "ap-southeast-4", "spot"): 2.5,
+    }
+    after = read_prices(table)
+    assert len(after) == len(before) + len(found), "older rows stay"
+    spot = price(after, "g5.xlarge", "us-east-1", "spot")
+    assert (spot["usd_per_hour"], spot["as_of"]) == (0.45, DAY) and "cheapest" in spot["note"]
+    assert price(after, "g5.xlarge", "eu-central-1", "on_demand")["cores"] == 1
+
+
+def test_a_catalogue_may_be_a_file_and_then_needs_its_date(table, tmp_path):
+    file = tmp_path / "vms.csv"
+    file.write_text(CATALOGUE)
+    words = ("cost", "refresh", "--prices", table, "--write", "--price-list", file, "--region", "us-east-1")
+    must_work(*words, "--dated", DAY)
+    assert price(read_prices(table), *AT)["usd_per_hour"] == 1.1
+    before = table.read_bytes()
+    with pytest.raises(UserError, match="add --dated YYYY-MM-DD"):
+        refresh(table, write=True, price_list=str(file))
+    with pytest.raises(UserError, match=r"could not be read .*nothing\.csv.* is unchanged"):
+        refresh(table, write=True, price_list=str(tmp_path / "nothing.csv"), dated=DAY)
+    assert table.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (",SpotPrice,", ",Spot,", "its first line has no column SpotPrice"),
+        (",1.1,0.45,", ",dear,0.45,", "is not understood"),
+        (",1.1,0.45,", ",inf,0.45,", "Price of g5.xlarge in us-east-1 is inf"),
+        (",1.1,0.45,", ",1.2,0.45,", "two prices on demand in us-east-1: 1.1 and 1.2"),
+    ],
+)
+def test_a_catalogue_that_is_not_understood_changes_nothing(table, listed, old, new, message):
+    before = table.read_bytes()
+    with pytest.raises(UserError, match=message):
+        quoted(table, listed(CATALOGUE.replace(old, new)).replace("{region}", "us-east-1"))
+    assert table.read_bytes() == before
+
+
+def test_a_catalogue_that_breaks_off_changes_nothing(table, listed):
+    before = table.read_bytes()
+    with pytest.raises(UserError, match="could not be read"):
+        quoted(table, listed(CATALOGUE, cut=60).replace("{region}", "us-east-1"))
+    assert table.read_bytes() == before

@@ -16,7 +16,7 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.cost.write import write_cost_tables
 from cxrbench.paper.cost_tables import load_sentence
 from cxrbench.paper.cost_tables import numbers as cost_values
-from cxrbench.paper.items import figures, tables
+from cxrbench.paper.items import as_text, figures, tables
 from cxrbench.paper.latex import listing, placed
 from cxrbench.paper.ledger import claims_one_by_one
 from cxrbench.paper.results import Results
@@ -52,7 +52,7 @@ def built(folder: Path) -> Results:
     as_if_run_on("neuron", 90, results / "cells")
     costs = cost_table([results / "cells"], prices, pricing_of(study), target_auroc=0.65, runs=10)
     write_csv(results / "tables/cost.csv", costs)
-    write_cost_tables(results, study, prices)
+    write_cost_tables(results, study, prices, ROOT / "data/recorded")
     records = (results / "cells").glob("*/*/*/*/record.json")
     write_csv(results / "tables/cells.csv", cells_table(read_study(study), records, folder / "recorded"))
     return money_results(results, study)
@@ -108,12 +108,31 @@ def test_decisions_are_made_at_every_price_at_which_the_preprints_ratio_is_anoth
     plain = decision_table(read_prices(PRICES), read_study(STUDY).prices)
     spot = plain[plain["basis"] == "spot"]
     assert set(spot["region"]) == {"us-east-1", "us-east-2", "us-west-2"}
-    assert set(plain.loc[plain["verdict"] == "depends", "region"]) == {"us-east-2"}
+    assert set(plain.loc[plain["pays"] == "at one end", "region"]) == {"us-east-2"}
+    assert set(plain["verdict"]) == {"stay", "not shown"}, "no published ratio decides for a port"
     assert (plain["ongoing"] == 0).all() and len(plain) == 25 and set(plain["kind"]) == {"projected"}
     stays = plain[plain["verdict"] == "stay"]
     assert (stays["break_even_from"] > stays["months"]).all(), (
         "what stays breaks even after its horizon, if ever"
     )
+
+
+def test_the_bound_from_the_rooflines_is_that_of_plain_arithmetic(results: Results) -> None:
+    """Price over the lower of peak over work and bandwidth over least traffic, from the recorded audit."""
+    audit = pd.read_csv(ROOT / "data/recorded/audit/audit.csv")
+    steps = audit[(audit["pixels"] == 224) & (audit["batch"] == 32) & (audit["part"] == "step")]
+    names = ["convnext_pico", "convnext_tiny", "resnet18", "resnet50"]
+    found = []
+    for row in steps[steps["architecture"].isin(names)].itertuples():
+        flop, moved = 6e9 * row.gmac, row.traffic_least_mib_per_image * 2**20
+        gpu, trainium = {"bf16": (121e12, 184e12), "fp32": (30.3e12, 46e12)}[row.precision]
+        here = 0.5 / min(gpu / flop, 300e9 / moved)  # the new instance has one L4
+        there = 1.34375 / min(trainium / flop, 2 * 440.23414784e9 / moved)
+        found.append(there / here)
+    assert len(found) == 8
+    said = cost_values(results)
+    assert as_text("{cost/shares}", said) == f"{min(found):.2f} to {max(found):.2f}"
+    assert as_text("{cost/handicap}", said) == f"{3 / max(found):.1f} to {5 / min(found):.1f}"
 
 
 def test_a_price_of_another_region_has_its_source(results: Results) -> None:
@@ -188,5 +207,5 @@ def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: P
     shutil.copy(PRICES, tmp_path)
     empty = cost_table([tmp_path], PRICES, pricing_of(STUDY))
     write_csv(tmp_path / "tables/cost.csv", empty)
-    write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv")
+    write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv", ROOT / "data/recorded")
     assert all(len(pd.read_csv(tmp_path / f"tables/{name}.csv")) for name in ("ratios", "break_even"))

@@ -1,6 +1,6 @@
 """What each cell costs: hours times price; and which claims follow from prices and evidence."""
 
-MONEY = ("prices", "ratios", "break_even", "decisions")
+MONEY = ("prices", "ratios", "break_even", "decisions", "rooflines")
 
 
 rule cost:
@@ -29,11 +29,12 @@ rule cost:
 
 
 rule cost_report:
-    """The preprint's ratio at every price, and whether a port pays."""
+    """The preprint's ratio at every price, whether a port pays, and what equal rooflines would cost."""
     input:
         study=STUDY_FILE,
         prices="data/prices.csv",
         cost="<results>/tables/cost.csv",
+        recorded=SUMS,
     output:
         tables(*MONEY),
     log:
@@ -41,13 +42,14 @@ rule cost_report:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/prices.csv"),
+        made_from=made_from("data/prices.csv", *SUMS),
         results=results_of,
+        root=RECORDED,
     message:
         "Pricing ports"
     shell:
         "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
-        " 2> {log}"
+        " --recorded {params.root} 2> {log}"
 
 
 rule claims:

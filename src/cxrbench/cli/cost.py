@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.cost_columns import assumed, cost_columns, costs_and_notes, mine_columns
-from cxrbench.cli.cost_words import SPOT_ASSUMES, arithmetic, reasoning, supported, when_it_pays
+from cxrbench.cli.cost_job import at_equal_shares, the_job
+from cxrbench.cli.cost_words import (
+    SPOT_ASSUMES,
+    age_of,
+    arithmetic,
+    reasoning,
+    supported,
+    when_it_pays,
+    with_support,
+)
 from cxrbench.cli.words import (
     PRICES,
     RECORDED,
@@ -89,7 +98,7 @@ def cost_of_records(
     pricing = pricing_of(study, region, basis, as_of)
     named = records or ([] if exactly else [RECORDED])
     table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
-    _print(table, as_json, costs_and_notes(table), out)
+    _print(table, as_json, f"{costs_and_notes(table)}\n{wrapped(age_of(table))}" if len(table) else None, out)
 
 
 @app.command("spot")
@@ -118,7 +127,7 @@ def cost_spot(
     at = pricing_of(study, region)
     named = instance or at.instances.get(GPU, "g5.xlarge")
     table = spot_table(hours, named, read_prices(prices), at, rate or RATES, save_every / 60, restart / 60)
-    notes = map(wrapped, assumed(SPOT_ASSUMES))
+    notes = map(wrapped, [*assumed(SPOT_ASSUMES), age_of(table)])
     _print(table, as_json, "\n".join([cost_columns(table), *notes]))
 
 
@@ -159,9 +168,10 @@ def cost_break_even(
         names = ["case", "here", "there", "usd_here", "usd_there", "runs", "region", "basis", "as_of"]
         shown = table[names].assign(runs=[printed(runs, "count") for runs in table["runs"]])
         shown["basis"] = shown["basis"].str.replace("_", " ")
+        shown["there"] = [with_support(there, listed) for there in shown["there"]]
         notes = [*supported(table["there"], listed), f"A port is {PORTING_USD:,.0f} USD."]
         more = "" if every else "--every prints these at every price, region and date."
-        text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more])]
+        text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more]), wrapped(age_of(table))]
         _print(table, as_json, "\n".join(text))
 
 
@@ -178,6 +188,9 @@ def cost_mine(
     gpu: Annotated[
         str | None, typer.Option(help="GPU instance to compare with. Default: the study's.")
     ] = None,
+    scored: Annotated[
+        int | None, typer.Option(min=0, help="Images scored after each epoch. Default: a tenth of --images.")
+    ] = None,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
@@ -190,8 +203,9 @@ def cost_mine(
     """
     from cxrbench.compile.rules import Setting
     from cxrbench.cost.estimate import Network
-    from cxrbench.cost.mine import Training, mine_table, work_for
+    from cxrbench.cost.mine import EBS_USD, Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
+    from cxrbench.cost.ratios import thresholds
     from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH
     from cxrbench.study.config import read_study
     from cxrbench.study.platforms import GPU
@@ -200,15 +214,19 @@ def cost_mine(
     of = read_study(study)
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
-    training = Training(
-        Network(network, pixels, precision), work, images * epochs, instance, gpu_images_per_second
-    )
+    scored = images // 10 if scored is None else scored
+    key = Network(network, pixels, precision)
+    training = Training(key, work, images, epochs, scored, instance, gpu_images_per_second)
     listed = read_prices(prices)
     table = mine_table(training, of, listed, recorded)
+    needed = thresholds(listed, instance, of.prices)
     notes = [
-        *when_it_pays(table, training),
-        f"{network}, {pixels} px, {precision}: {images:,} images x {epochs} epochs, without evaluation and "
-        f"compilation. Not charged: {EXCLUDED}. {OF_ITS_BATCH}",
+        *the_job(training, table),
+        *when_it_pays(table, training, needed),
+        *at_equal_shares(training, needed, listed, of.prices),
+        f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is too small a "
+        f"network volume is added, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
+        age_of(table),
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
     _print(table, as_json, "\n".join([*first, mine_columns(table), "", *map(wrapped, notes)]))
@@ -217,22 +235,30 @@ def cost_mine(
 @app.command("refresh")
 def cost_refresh(
     prices: PricesOption = PRICES,
-    region: Annotated[str, typer.Option(help="AWS region.")] = "us-east-1",
+    region: Annotated[str, typer.Option(help="AWS region; 'all' with a catalogue.")] = "us-east-1",
     instances: Annotated[
         list[str] | None, typer.Argument(help="EC2 instance types. Default: all in the table.")
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Add today's prices to the table.")] = False,
-    price_list: Annotated[str | None, typer.Option(help="Address to read. Default: AWS's list.")] = None,
+    price_list: Annotated[
+        str | None,
+        typer.Option(
+            help="Address or file of AWS's list or SkyPilot's catalogue; 'skypilot': that catalogue (spot, "
+            "all regions). Default: AWS's list."
+        ),
+    ] = None,
+    dated: Annotated[str | None, typer.Option(help="Day of a file's prices, such as 2026-11-20.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the table with AWS's public price list of on-demand prices.
+    """Compare the table with AWS's public price list, or with SkyPilot's public catalogue.
 
     Only --write changes the table.
     """
-    from cxrbench.cost.refresh import PRICE_LIST, refresh
+    from cxrbench.cost.refresh import CATALOGUE, PRICE_LIST, refresh
 
-    say(f"reading AWS's price list of {region}, a large file")
-    difference, not_sold = refresh(prices, region, instances, write, price_list or PRICE_LIST)
+    source = CATALOGUE if price_list == "skypilot" else price_list or PRICE_LIST
+    say(f"reading {source.replace('{region}', region)}, a large file")
+    difference, not_sold = refresh(prices, region, instances, write, source, dated)
     _print(difference, as_json)
     for instance in not_sold:
         say(f"{instance}: not offered in {region}")
@@ -276,6 +302,14 @@ def cost_decide(
     ratio: Annotated[
         tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")
     ] = None,
+    speeds: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Your measured training images/s on --gpu and on --trainium, whole instances."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU instance. Default: the study's.")] = None,
+    trainium: Annotated[
+        str | None, typer.Option(help="Trainium instance. Default: the cheapest that is supported.")
+    ] = None,
     basis: Annotated[
         str | None,
         typer.Option(help="Convert the preprint's ratio (cnn) to the newest prices of this basis."),
@@ -288,28 +322,39 @@ def cost_decide(
 ) -> None:
     """Decide whether a port to Trainium pays, and print the arithmetic.
 
-    Options that are missing are asked for.
+    Options that are missing are asked for. "Port" takes a ratio of your own: --ratio, --speeds, or cells.
     """
     import pandas as pd
 
+    from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.mine import published_kind
     from cxrbench.cost.porting import Numbers, decide, ratio_for
-    from cxrbench.cost.ratios import Ratio
+    from cxrbench.cost.prices import newest, read_prices
+    from cxrbench.cost.ratios import Ratio, ratio_of_speeds, thresholds
+    from cxrbench.study.platforms import GPU
 
+    if ratio and speeds:
+        raise UserError("--ratio and --speeds both give the cost ratio: leave one of them out")
+    at = pricing_of(study)
+    needed = thresholds(read_prices(prices), gpu or at.instances.get(GPU, "g5.xlarge"), at)
     spend, architecture = _asked("spend", spend), _asked("architecture", architecture, str)
     porting, horizon = _asked("porting", porting), _asked("horizon", horizon)
     capacity = _asked("capacity", capacity)
     if ratio:
-        chosen = Ratio(*ratio, "projected", "your own ratio")
+        chosen = Ratio(*ratio, "given", "your own ratio", own=True)
+    elif speeds:
+        chosen = ratio_of_speeds(*speeds, needed, trainium)
     else:
         name = published_kind(architecture, RECORDED, cache, say)
         chosen = ratio_for(name, basis, records, study, prices)
     given = Numbers(spend, porting, ongoing, horizon, capacity)
     decision = decide(chosen, given)
-    lines = reasoning(chosen, given, decision)
+    lines = reasoning(chosen, given, decision, needed)
     ends = {"ratio_low": chosen.low, "ratio_high": chosen.high, "kind": chosen.kind, "source": chosen.source}
-    as_row = pd.Series(decision._asdict() | ends | {"arithmetic": lines})  # null: infinitely many months
+    measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}
+    as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
+    say(age_of(newest(read_prices(prices))))
 
 
 @app.command("report")
@@ -317,8 +362,18 @@ def cost_report(
     results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/cost.csv.")] = RESULTS,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
+    recorded: RecordedOption = RECORDED,
+    page: Annotated[
+        Path | None, typer.Option(help="Renew the table of jobs in this page, docs/practitioner.md, instead.")
+    ] = None,
 ) -> None:
     """Write all tables of the paper's section on cost."""
+    from cxrbench.cost.costs import pricing_of
+    from cxrbench.cost.prices import read_prices
     from cxrbench.cost.write import write_cost_tables
+    from cxrbench.paper.practitioner import write_page
 
-    write_cost_tables(results, study, prices)
+    if page:
+        write_page(page, read_prices(prices), pricing_of(study))
+    else:
+        write_cost_tables(results, study, prices, recorded)

@@ -30,7 +30,8 @@ _HEADS = {
     "rate": "stops/h", "factor": "times the hours",
     "expected_hours": "expected h", "usd": "USD", "old_usd": "USD/h before",
         "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "date before",
-    "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB", "rests_on": "rests on",
+    "disk": "own disk holds it", "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB",
+    "rests_on": "rests on",
 }  # fmt: skip
 
 
@@ -72,9 +73,19 @@ def mine_columns(table: pd.DataFrame) -> str:
         time=[estimated(row, "hours", duration) for row in rows],
         usd=[estimated(row, "usd", span) for row in rows],
         rests_on=table["rests_on"].fillna("").where(table["hours_at_least"].isna(), "its peak"),
+        disk=[_disk(row) for row in rows],
         as_of=table["as_of"] + elsewhere.where(table["basis"] != "on_demand", ""),
     )
-    return cost_columns(shown[["instance", "usd_per_hour", "time", "usd", "rests_on", "as_of"]])
+    return cost_columns(shown[["instance", "usd_per_hour", "time", "usd", "rests_on", "disk", "as_of"]])
+
+
+def _disk(row: Mapping[Any, Any]) -> str:
+    """Return whether an instance's own disk holds the packed images, else the USD of a network volume."""
+    if row["disk_gb"] >= row["packed_gb"]:
+        return "yes"
+    if math.isnan(row["disk_gb"]):
+        return "unknown"
+    return "no" if math.isnan(usd := row["usd_volume"]) else f"no, +{span(usd, usd)} USD"
 
 
 def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], str]) -> str:
@@ -82,7 +93,10 @@ def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], 
     if not math.isnan(row[f"{unit}_low"]):
         return text(row[f"{unit}_low"], row[f"{unit}_high"])
     if not math.isnan(least := row[f"{unit}_at_least"]):
-        return f"at least {text(least, least)}"
+        compiled = " + compile" if row["family"] == "neuron" and unit == "hours" else ""
+        return f"at least {text(least, least)}{compiled}"
+    if row["training"] != "yes":
+        return row["support"] if unit == "hours" else ""
     return "unknown; rent a day" if unit == "hours" else "unknown"
 
 

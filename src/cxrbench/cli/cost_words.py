@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cxrbench.cli.words import span
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from cxrbench.cost.mine import Training
@@ -28,11 +30,6 @@ SPOT_ASSUMES = (
     "waiting for an instance is neither paid nor counted",
     "writing a checkpoint takes no time",
 )
-_VERDICTS = {
-    "port": "Port: it pays at both ends of the range.",
-    "stay": "Stay: a port pays at neither end of the range.",
-    "depends": "It depends: a port pays at one end of the range only. Measure the cost ratio first.",
-}
 
 
 def supported(instances: pd.Series, prices: pd.DataFrame) -> list[str]:
@@ -44,38 +41,83 @@ def supported(instances: pd.Series, prices: pd.DataFrame) -> list[str]:
     return [TRAINIUM_ENDED] if ended else []
 
 
-def when_it_pays(table: pd.DataFrame, training: Training) -> list[str]:
-    """Return from which speed on Trainium pays for the rows of :func:`~cxrbench.cost.mine.mine_table`, how
-    many runs a port is, and what an hour of trial costs."""
+def with_support(instance: str, prices: pd.DataFrame) -> str:
+    """Return the name of an instance; in brackets what is said of its support where training on it ended."""
     from cxrbench.cost.devices import DEVICES
+
+    accelerators = prices.loc[prices["instance"] == instance, "accelerator"].unique()
+    ended = [DEVICES[name].support for name in accelerators if name in DEVICES]
+    return f"{instance} ({ended[0]})" if ended and ended[0].startswith("no training") else instance
+
+
+def when_it_pays(table: pd.DataFrame, training: Training, needed: pd.DataFrame) -> list[str]:
+    """Return from which speed on Trainium pays, by the rows of :func:`~cxrbench.cost.ratios.thresholds`, how
+    many runs a port is, and what an hour of measuring costs."""
     from cxrbench.cost.porting import PORTING_USD
 
-    on_neuron = table["accelerator"].map(lambda name: DEVICES[name].family == "neuron")
-    rows = table[on_neuron & table["price_ratio"].notna()]
-    if rows.empty:
+    lines = []
+    for row in needed.to_dict("records"):
+        at = f" ({row['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
+        lines.append(
+            f"On {row['instance']} Trainium pays only above {row['price_ratio']:.2f} times the images/s of "
+            f"{training.gpu}{at}: {_two_prices(row)}."
+        )
+    usd, port = table["usd_high"].iloc[0], f"A port of {PORTING_USD:,.0f} USD"
+    unknown = "so many runs: unknown without --gpu-images-per-second"
+    lines.append(f"{port} is {unknown if math.isnan(usd) else f'{PORTING_USD / usd:,.0f} such runs'}.")
+    return [*lines, *trial(needed), _COMPILED]
+
+
+def _two_prices(row: Mapping[Any, Any]) -> str:
+    """Return the two prices behind a row of :func:`~cxrbench.cost.ratios.thresholds`, and what differs."""
+    prices = f"{_at(row)} over {_at(row, '_gpu')}"
+    return f"{prices}; the prices are of {row['mixed']}" if row["mixed"] else prices
+
+
+def _at(row: Mapping[Any, Any], side: str = "") -> str:
+    """Return a price with its basis, region and date."""
+    return f"{row[f'usd_per_hour{side}']:.3g} USD/h ({_where(row, side)})"
+
+
+def _where(row: Mapping[Any, Any], side: str = "") -> str:
+    basis = row[f"basis{side}"].replace("_", " ")
+    return f"{basis}, {row[f'region{side}']}, {row[f'as_of{side}']}"
+
+
+def trial(needed: pd.DataFrame) -> list[str]:
+    """Return what an hour of measuring costs on the cheapest supported Trainium instance and on the GPU; the
+    rows are those of :func:`~cxrbench.cost.ratios.thresholds`."""
+    from cxrbench.cost.devices import DEVICES
+
+    if needed.empty:
         return []
-    here, there = table.iloc[0], rows.iloc[0]
-    at = f" ({there['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
-    pays = (
-        f"Trainium pays only above {there['price_ratio']:.2f} times the images/s of {training.gpu}{at}, on "
-        f"{there['instance']}"
-    )
-    port = f"a port of {PORTING_USD:,.0f} USD"
-    if math.isnan(here["usd_high"]):
-        runs = f"{port[0].upper()}{port[1:]} is so many runs: unknown without --gpu-images-per-second."
-        pays += "."
-    else:
-        runs = ""
-        pays += f"; {port} is {PORTING_USD / here['usd_high']:,.0f} such runs."
-    trial = f"An hour of trial on {there['instance']} costs {there['usd_per_hour']:.2f} USD. {_COMPILED}"
-    return [*filter(None, [pays, runs]), trial]
+    first = needed.iloc[0].to_dict()
+    support = DEVICES[first["accelerator"]].support
+    return [
+        f"An hour of measuring costs {first['usd_per_hour']:.2f} USD on {first['instance']} ({support}; "
+        f"{_where(first)}) and {first['usd_per_hour_gpu']:.2f} USD on {first['instance_gpu']} "
+        f"({_where(first, '_gpu')})."
+    ]
 
 
-def reasoning(ratio: Ratio, given: Numbers, decided: Decision) -> list[str]:
-    """Return a decision, what AWS supports, and then the arithmetic line by line."""
+def age_of(table: pd.DataFrame) -> str:
+    """Return how old the newest price of a table is, and how to renew them."""
+    from datetime import UTC, date, datetime
+
+    dated = [text for text in table["as_of"].dropna() if text[:1].isdigit()]
+    if not dated:
+        return "No price here has a date: `cxrbench cost refresh` reads today's."
+    newest = max(text[:10] for text in dated)
+    days = (datetime.now(UTC).date() - date.fromisoformat(newest)).days
+    return f"The newest price here is {days} days old ({newest}): `cxrbench cost refresh` reads today's."
+
+
+def reasoning(ratio: Ratio, given: Numbers, decided: Decision, needed: pd.DataFrame) -> list[str]:
+    """Return a decision, what measuring costs, what AWS supports, and then the arithmetic line by line."""
     worst, best = (f"{end:,.0f}" for end in (decided.saved_low, decided.saved_high))
     lines = [
-        _VERDICTS[decided.verdict],
+        _verdict(ratio, decided),
+        *([] if ratio.own else trial(needed)),
         TRAINIUM_ENDED,
         f"cost ratio: {span(ratio.low, ratio.high, 'seen')} ({ratio.kind}: {ratio.source})",
         f"saved per month = spend x capacity x (1 - ratio) - ongoing = {given.spend:,.0f} x "
@@ -93,6 +135,21 @@ def reasoning(ratio: Ratio, given: Numbers, decided: Decision) -> list[str]:
         "Assumed: the port is complete, and paid for, on the first day"
         + ("." if given.ongoing else "; the second platform costs no engineering afterwards."),
     ]
+
+
+def _verdict(ratio: Ratio, decided: Decision) -> str:
+    """Return the verdict as a sentence that names what it rests on and the hardware it is about."""
+    from cxrbench.cost.devices import DEVICES
+
+    chip = DEVICES.get(ratio.hardware)
+    of = f" for {chip.name} ({chip.support})" if chip else ""
+    whose = f"your ratio{of}" if ratio.own else f"a {ratio.kind} ratio{of}, not of your network,"
+    pays = f"by {whose} a port pays {decided.pays} of its range"
+    if decided.verdict == "not shown":
+        return f"Not shown: {pays}, and no other ratio is known. Measure first."
+    if decided.verdict == "depends":
+        return f"It depends: {pays} only. Measure the ratio again."
+    return f"{decided.verdict.capitalize()}: {pays}."
 
 
 def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> list[str]:

@@ -25,6 +25,7 @@ class Device:
     source: str
     source_fp32: str = ""
     training: Literal["yes", "before SDK 2.30", "inference"] = "yes"  # what AWS documents it for
+    support: str = ""  # of training on it, in words; empty: as any GPU
 
     @property
     def chip(self) -> str:

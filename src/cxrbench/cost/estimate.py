@@ -3,7 +3,7 @@
 A training image costs 3 x 2 x GMAC x 1e9 FLOP: backward is twice forward, a MAC is two FLOP.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from cxrbench.compile.audit import of_setting
-from cxrbench.compile.rules import Setting
+from cxrbench.compile.rules import Setting, facts_of
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
+from cxrbench.cost.published import Published
 from cxrbench.evidence.record import Record, short_processor
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.config import Study
 from cxrbench.study.names import Cell, UserError
 from cxrbench.study.platforms import ACCELERATED
 
-_AUDITED_BATCH = 32  # images of the step that work is counted of
+AUDITED_BATCH = 32  # images of the step that work is counted of
 
 
 class NotKnown(UserError):
@@ -35,11 +36,13 @@ class Network(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One training image of a network: its kind, forward GMAC, and bytes moved per image (none: unknown)."""
+    """One training image of a network: its kind, forward GMAC, and bytes moved per image (none: unknown);
+    ``step_gib``: what a step of :data:`AUDITED_BATCH` images keeps on the device, at least."""
 
     kind: str
     gmac: float
     bytes: float | None = None
+    step_gib: float | None = None
 
     @property
     def flop(self) -> float:
@@ -84,19 +87,53 @@ def ceiling(work: Work, target: Device, cores: int, precision: str) -> float:
     return min(fastest, cores * target.bandwidth_gb_s * 1e9 / work.bytes)
 
 
+def equal_shares(
+    work: Work, precision: str, there: Mapping[Any, Any], here: Mapping[Any, Any]
+) -> float | None:
+    """Return the USD of an image on ``there`` over those on ``here``, each at its own roofline.
+
+    The two are prices with accelerator and cores. None where a peak, a bandwidth or the least traffic of a
+    step is not documented: without traffic both would be at their peaks, which memory seldom lets through.
+    """
+    usd = []
+    for rate in (there, here):
+        device = DEVICES[rate["accelerator"]]
+        if device.bandwidth_gb_s is None or work.bytes is None:
+            return None
+        try:
+            usd.append(rate["usd_per_hour"] / ceiling(work, device, int(rate["cores"]), precision))
+        except NotKnown:
+            return None
+    return float(usd[0] / usd[1])
+
+
 def hours_of_training(
-    images: float, network: Network, chip: str, cores: int, speeds: Iterable[Speed], fastest: float | None
+    images: float,
+    network: Network,
+    chip: str,
+    cores: int,
+    speeds: Iterable[Speed],
+    fastest: float | None,
+    published: Published | None = None,
 ) -> dict[str, Any]:
     """Return the hours of ``images`` training images, with what they rest on.
 
-    ``hours_low`` and ``hours_high`` are at the speeds measured with this network on this chip. Without one
-    ``why_not`` says so, and ``hours_at_least`` are those at ``fastest`` images per second, where given.
+    ``hours_low`` and ``hours_high`` are at the speeds measured with this network on this chip, else at a
+    ``published`` speed that was scaled. Without one ``why_not`` says so, and ``hours_at_least`` are those at
+    ``fastest`` images per second, where given.
     """
     measured = [speed for speed in speeds if (speed.network, speed.chip) == (network, chip)]
     if measured:
         hours = [images / (speed.images_per_second * cores) / 3600 for speed in measured]
         sources = "; ".join(speed.source for speed in measured)
         return {"hours_low": min(hours), "hours_high": max(hours), "kind": "proxy", "rests_on": sources}
+    if published:
+        ends = (images / (speed * cores) / 3600 for speed in (published.high, published.low))
+        hours_low, hours_high = (float(hours) for hours in ends)
+        scaled = "timm, scaled" + (f", times {cores}" if cores > 1 else "")
+        return {
+            "hours_low": hours_low, "hours_high": hours_high, "kind": "projected", "rests_on": scaled
+        }  # fmt: skip
     bound = {"hours_at_least": images / fastest / 3600, "kind": "projected"} if fastest else {}
     return {"why_not": f"no speed of this network, size and precision was measured on {chip}"} | bound
 
@@ -143,10 +180,10 @@ def _pixels(record: Record, cell: Cell, study: Study) -> int | None:
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
     """Return the training work of one image; NotKnown where no audit counted it.
 
-    Bytes are the least that a step of :data:`_AUDITED_BATCH` images moves per image in this precision.
+    Bytes are the least that a step of :data:`AUDITED_BATCH` images moves per image in this precision.
     """
     # The wanted precision first; a step in tf32 is the graph of fp32.
-    settings = (Setting(pixels, _AUDITED_BATCH, name) for name in (precision, "fp32", "bf16"))
+    settings = (Setting(pixels, AUDITED_BATCH, name) for name in (precision, "fp32", "bf16"))
     counted = pd.concat([of_setting(audit, setting) for setting in settings])
     rows = counted[counted["architecture"] == architecture].to_dict("records")
     if not rows:
@@ -156,7 +193,8 @@ def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str)
     if first["problem"]:
         raise NotKnown(f"the audit failed: {first['problem']}")
     least = float(first["traffic_least_mib_per_image"]) if first["precision"] == precision else 0.0
-    return Work(_kind(first), float(first["gmac"]), least * 2**20 if least > 0 else None)
+    step = facts_of(first).step_gib(AUDITED_BATCH) if first["precision"] == precision else None
+    return Work(_kind(first), float(first["gmac"]), least * 2**20 if least > 0 else None, step)
 
 
 def _kind(audited: dict[Any, Any]) -> str:

@@ -23,31 +23,51 @@ from cxrbench.cost.estimate import (
     work_of,
 )
 from cxrbench.cost.prices import KEY, newest, price, regions
+from cxrbench.cost.published import published_speed
 from cxrbench.cost.ratios import PUBLISHED_RATIOS
 from cxrbench.study.config import Pricing, Study
+from cxrbench.study.files import read_csv
 from cxrbench.study.names import UserError, nearest
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
-_MOST_ROWS = 5
+_MOST_ROWS = 7
+_SCORED = 1 / 3  # of a training image: forward alone
+EBS_USD = 0.08  # a GB and month of a gp3 volume, us-east-1: gitlab-org docker-machine, merge request 45
+_MONTH = 730.0  # hours
+INSTANCES = Path("data/instances.csv")
 _MINE_COLUMNS = [
-    *KEY, "as_of", "accelerator", "usd_per_hour", "hours_low", "hours_high", "hours_at_least", "usd_low",
-    "usd_high", "usd_at_least", "price_ratio", "kind", "rests_on", "why_not",
+    *KEY, "as_of", "accelerator", "accelerators", "usd_per_hour", "hours_low", "hours_high", "hours_at_least",
+    "usd_low", "usd_high", "usd_at_least", "price_ratio", "kind", "rests_on", "why_not", "family", "training",
+    "support", "disk_gb", "packed_gb", "usd_volume",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training run: images seen in all epochs; ``speed``: images/s of the whole instance ``gpu``."""
+    """A training run: its images, epochs, and the images that are scored after each epoch; ``speed``:
+    training images/s of the whole instance ``gpu``."""
 
     network: Network
     work: Work
     images: int
+    epochs: int
+    scored: int
     gpu: str
     speed: float | None = None
 
     def __post_init__(self) -> None:
         if self.speed is not None and not 0 < self.speed < math.inf:
             raise UserError(f"--gpu-images-per-second: {self.speed:g} is no speed; give images per second")
+
+    @property
+    def passes(self) -> float:
+        """Training images in all epochs, a scored one as a third of one."""
+        return self.epochs * (self.images + self.scored * _SCORED)
+
+    @property
+    def packed_gb(self) -> float:
+        """GB of all images as packed: a byte per pixel."""
+        return (self.images + self.scored) * self.network.pixels**2 / 1e9
 
 
 def work_for(
@@ -93,11 +113,13 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
 def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
     """Return hours and USD of ``training`` on at most :data:`_MOST_ROWS` instances that fit it.
 
-    The named GPU instance comes first, then Trainium, then the cheapest instance of each other GPU; none has
-    more accelerators than the named one. Hours are at measured speeds (``kind`` given or proxy), else at
-    least those at a GPU's documented peak; on Trainium a bound would leave out compilation. ``price_ratio``:
-    how much faster than the named GPU it must be to cost the same; NaN where the prices differ in region or
-    basis.
+    The named GPU instance comes first, then the cheapest with several of its GPUs, then Trainium (what AWS
+    supports before what it no longer does), then the cheapest instance of each other GPU with no more
+    accelerators than the named one. Hours are at measured speeds (``kind`` given or proxy), else between two
+    scalings of timm's published one, else at least those at the documented peak, on Trainium without
+    compilation. ``price_ratio``: how much faster than the named GPU it must be to cost the same; NaN where
+    the prices differ in region or basis. ``usd_volume``: of a network volume for the packed images over these
+    hours, where the instance's own disk (``disk_gb``, NaN: not known) does not hold them.
     """
     here = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
     gpu = DEVICES.get(here["accelerator"])
@@ -107,7 +129,8 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
         )
     _must_be_possible(training, here)
     rates, speeds = _fitting(prices, study.prices, here, training.network), measured_speeds(study, recorded)
-    rows = [_row(training, rate, here, speeds) for rate in rates.to_dict("records")]
+    disks = read_csv(INSTANCES).set_index("instance")["disk_gb"]
+    rows = [_row(training, rate, here, speeds, disks) for rate in rates.to_dict("records")]
     return pd.DataFrame(rows).reindex(columns=_MINE_COLUMNS)
 
 
@@ -115,16 +138,19 @@ def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: N
     """Return a price for each instance to show: at the study's region and basis where the table has it."""
     devices = prices["accelerator"].map(DEVICES)
     fits = devices.map(lambda device: _trains(device, network.precision), na_action="ignore").eq(True)
-    rows = newest(prices[fits & (prices["accelerators"] <= here["accelerators"])], pricing.as_of)
+    rows = newest(prices[fits], pricing.as_of)
     rows = rows.assign(
+        several=(rows["accelerator"] == here["accelerator"]) & (rows["accelerators"] > here["accelerators"]),
         named=rows["instance"] == here["instance"],
         neuron=rows["accelerator"].map(lambda name: DEVICES[name].family == "neuron"),
+        trains=rows["accelerator"].map(lambda name: DEVICES[name].training == "yes"),
         near=(rows["region"] == pricing.region).astype(int) * 2 + (rows["basis"] == pricing.basis),
         region=regions(rows),
     )
-    order = ["named", "neuron", "near", "usd_per_hour"]
-    rows = rows.sort_values(order, ascending=[False, False, False, True], kind="stable")
-    return rows.drop_duplicates("accelerator").head(_MOST_ROWS)
+    rows = rows[rows["several"] | (rows["accelerators"] <= here["accelerators"])]
+    order = ["named", "several", "neuron", "trains", "near", "usd_per_hour"]
+    rows = rows.sort_values(order, ascending=[False] * 5 + [True], kind="stable")
+    return rows.drop_duplicates(["accelerator", "several"]).head(_MOST_ROWS)
 
 
 def _trains(device: Any, precision: str) -> bool:
@@ -144,16 +170,27 @@ def _must_be_possible(training: Training, here: pd.Series) -> None:
         )
 
 
-def _row(training: Training, rate: dict[Any, Any], here: pd.Series, speeds: list[Speed]) -> dict[str, Any]:
+def _row(
+    training: Training, rate: dict[Any, Any], here: pd.Series, speeds: list[Speed], disks: pd.Series
+) -> dict[str, Any]:
     """Return the row of an instance: hours at a speed, or at least at the peak, or the reason for none."""
     alike = (rate["region"], rate["basis"]) == (here["region"], here["basis"])
     row = rate | {"price_ratio": rate["usd_per_hour"] / here["usd_per_hour"] if alike else math.nan}
-    device, cores = DEVICES[rate["accelerator"]], int(rate["cores"])
+    device, cores, network = DEVICES[rate["accelerator"]], int(rate["cores"]), training.network
+    row |= {"family": device.family, "training": device.training, "support": device.support}
     if training.speed and rate["named"]:
-        hours = training.images / training.speed / 3600
-        made = {"hours_low": hours, "hours_high": hours, "kind": "given", "rests_on": "your speed"}
+        hours = training.passes / training.speed / 3600
+        made: dict[str, Any] = {"hours_low": hours, "hours_high": hours, "kind": "given"}
+        made["rests_on"] = "your speed"
     else:
-        bounded = device.family == "gpu"
-        fastest = ceiling(training.work, device, cores, training.network.precision) if bounded else None
-        made = hours_of_training(training.images, training.network, device.chip, cores, speeds, fastest)
+        supported = device.training == "yes"
+        fastest = ceiling(training.work, device, cores, network.precision) if supported else None
+        # timm's are under autocast: of true fp32 they say nothing.
+        half = network.precision != "fp32"
+        timed = published_speed(network.architecture, network.pixels, device) if half else None
+        made = hours_of_training(training.passes, network, device.chip, cores, speeds, fastest, timed)
+    disk = float(disks.get(rate["instance"], math.nan))
+    row |= {"disk_gb": disk, "packed_gb": training.packed_gb}
+    longest = made.get("hours_high", made.get("hours_at_least", math.nan))
+    row["usd_volume"] = 0.0 if disk >= training.packed_gb else EBS_USD * training.packed_gb * longest / _MONTH
     return row | made | dollars(made, rate["usd_per_hour"])

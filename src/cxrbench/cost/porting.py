@@ -3,7 +3,7 @@
 import itertools
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -167,11 +167,15 @@ class Decision(NamedTuple):
     net_high: float
     break_even_from: float
     break_even_to: float
-    verdict: str
+    pays: Literal["at both ends", "at one end", "at neither end"]  # of the ratio's range
+    verdict: Literal["port", "stay", "depends", "not shown"]
 
 
 def decide(ratio: Ratio, given: Numbers) -> Decision:
-    """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables."""
+    """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
+
+    Staying needs no proof. A port does: from a ratio that is not the user's own it is "not shown".
+    """
     for name, value in zip(_AMOUNTS, given[:4], strict=True):
         _amount(name, value)
     if not 0 <= given.capacity <= 1:
@@ -181,8 +185,11 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
     )
     low, high = (saved * given.months - given.porting for saved in (worst, best))
     slow, fast = (math.inf if saved <= 0 else given.porting / saved for saved in (worst, best))
-    verdict = "port" if low > 0 else "stay" if high <= 0 else "depends"
-    return Decision(worst, best, low, high, fast, slow, verdict)
+    if high <= 0:
+        return Decision(worst, best, low, high, fast, slow, "at neither end", "stay")
+    pays: Any = "at both ends" if low > 0 else "at one end"
+    verdict: Any = "not shown" if not ratio.own else "port" if low > 0 else "depends"
+    return Decision(worst, best, low, high, fast, slow, pays, verdict)
 
 
 def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
@@ -212,7 +219,7 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
 def _unchanged_times(row: dict, prices: str) -> Ratio:
     """Return the preprint's ratio at a row of :func:`~cxrbench.cost.ratios.preprint_at`."""
     source = f"{PREPRINT_RATIO.source}; run times unchanged, {prices}"
-    return Ratio(row["ratio_low"], row["ratio_high"], "projected", source)
+    return Ratio(row["ratio_low"], row["ratio_high"], "projected", source, PREPRINT_RATIO.hardware)
 
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
@@ -220,7 +227,8 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
     given; for ``dataset/network``, the ratio of its recorded cells."""
     pricing = pricing_of(study, basis=basis)
     if "/" in architecture:
-        return ratio_of_cells(cost_table([records], prices, pricing), *architecture.split("/", 1))
+        costs = cost_table([records], prices, pricing)
+        return ratio_of_cells(costs, read_prices(prices), *architecture.split("/", 1))
     ratio, pair = PUBLISHED_RATIOS[architecture], study_pair(pricing)
     if basis is None:
         return ratio
@@ -239,7 +247,7 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
     return _unchanged_times(row, f"{named}, {row['as_of']}{notes(table, pair, pricing.region, basis)}")
 
 
-def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Ratio:
+def ratio_of_cells(costs: pd.DataFrame, prices: pd.DataFrame, dataset: str, architecture: str) -> Ratio:
     """Return the cost ratio of Trainium over the GPU from cost rows: lowest to highest over seeds.
 
     Only :func:`~cxrbench.cost.costs.comparable` runs; what still differs stands in the source.
@@ -252,7 +260,9 @@ def ratio_of_cells(costs: pd.DataFrame, dataset: str, architecture: str) -> Rati
             "known; record one or give --ratio LOW HIGH"
         )
     gpu, trainium = (runs["usd_total"] for runs in sides.values())
+    (ran_on,) = list(sides.values())[1]["instance"].unique()[:1]
+    chip = prices.loc[prices["instance"] == ran_on, "accelerator"].iloc[0]
     measured = (pd.concat(sides.values())["kind"] == "measured").all()
     source = "; ".join(filter(None, [f"cells {dataset}/{architecture}", differs]))
     low, high = trainium.min() / gpu.max(), trainium.max() / gpu.min()
-    return Ratio(low, high, "measured" if measured else "proxy", source)
+    return Ratio(low, high, "measured" if measured else "proxy", source, chip, own=True)

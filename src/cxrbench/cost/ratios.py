@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cxrbench.cost.prices import BASES, dates, regions
+from cxrbench.cost.devices import DEVICES
+from cxrbench.cost.prices import BASES, dates, newest, regions
 from cxrbench.study.config import Pricing
 from cxrbench.study.names import UserError
 from cxrbench.study.platforms import GPU, TRAINIUM
@@ -32,8 +33,10 @@ class Ratio:
 
     low: float
     high: float
-    kind: str  # measured, proxy, projected or published
+    kind: str  # measured, proxy, given, projected or published
     source: str
+    hardware: str = ""  # the accelerator that it is of, as data/prices.csv names it; empty: not stated
+    own: bool = False  # from a measurement of the user's: no other ratio decides for a port
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
@@ -45,10 +48,12 @@ PUBLISHED_RATIOS = {
     "transformer": Ratio(
         1 / 1.5, 1 / 1.3, "published",
         "AWS's 30 to 50 % better price-performance of Trainium2, as quoted by CloudRoute, Trainium vs GPU",
+        "Trainium2",
     ),
     "cnn": Ratio(
         3.0, 5.0, "published",
         "Fisher, medRxiv 2025.12.23.25342933, abstract: trn1 against g5 for CNN training",
+        "Trainium",
     ),
 }  # fmt: skip
 PREPRINT_RATIO = PUBLISHED_RATIOS["cnn"]
@@ -82,6 +87,48 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
     place = {home: ""} | {basis: str(number) for number, basis in enumerate(BASES)}
     in_order = rows.sort_values(["region", "basis"], key=lambda names: names.replace(place), kind="stable")
     return in_order.reset_index(drop=True)
+
+
+def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame:
+    """Return a row for each Trainium instance that AWS supports for training: how many times the images/s of
+    ``gpu`` it must reach to cost the same (``price_ratio``).
+
+    The two prices are the newest of one region and basis where the table has such a pair, else of one basis,
+    else of any two; ``mixed`` says what differs, empty for nothing. ``*_gpu`` are of the GPU's price.
+    Capacity blocks are left out: they are bought for days ahead.
+    """
+    rows = newest(prices[prices["basis"] != "capacity_block"], pricing.as_of)
+    trained = [name for name, chip in DEVICES.items() if chip.family == "neuron" and chip.training == "yes"]
+    pairs = rows[rows["accelerator"].isin(trained)].merge(
+        rows[rows["instance"] == gpu], how="cross", suffixes=("", "_gpu")
+    )
+    differ = {name: pairs[name] != pairs[f"{name}_gpu"] for name in ("basis", "region")}
+    away = [(pairs[f"{name}_gpu"] != getattr(pricing, name)).rename(f"far_{name}") for name in differ]
+    order = pd.concat([*(flag.rename(f"two_{name}") for name, flag in differ.items()), *away], axis=1)
+    words = {"basis": "bases", "region": "regions"}
+    mixed = [" and ".join(f"two {words[name]}" for name in differ if differ[name][at]) for at in pairs.index]
+    pairs = pairs.assign(price_ratio=pairs["usd_per_hour"] / pairs["usd_per_hour_gpu"], mixed=mixed)
+    pairs = pairs.join(order).sort_values([*order, "usd_per_hour", "usd_per_hour_gpu"], kind="stable")
+    best = pairs.drop_duplicates("instance").sort_values("usd_per_hour", kind="stable")
+    return best.drop(columns=[*order]).reset_index(drop=True)
+
+
+def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame, instance: str | None) -> Ratio:
+    """Return the cost ratio of two measured speeds, in images/s of whole instances, at the two prices of a
+    row of :func:`thresholds` (``needed``): that of ``instance``, else the first."""
+    for speed in (gpu, trainium):
+        if not 0 < speed < np.inf:
+            raise UserError(f"--speeds: {speed:g} is not a valid speed; give images per second, above zero")
+    rows = needed[needed["instance"] == instance] if instance else needed
+    if rows.empty:
+        raise UserError(
+            f"no price of a pair with {instance or 'a Trainium instance'} that AWS supports for training "
+            f"(known: {', '.join(needed['instance']) or 'none'}); name another, or give --ratio LOW HIGH"
+        )
+    row = rows.iloc[0]
+    ratio = float(row["price_ratio"]) * gpu / trainium
+    source = f"your {gpu:g} images/s on {row['instance_gpu']} and {trainium:g} on {row['instance']}"
+    return Ratio(ratio, ratio, "given", source, row["accelerator"], own=True)
 
 
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:

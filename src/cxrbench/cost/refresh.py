@@ -1,14 +1,18 @@
-"""Read today's on-demand prices from AWS's public price list, and show what changed.
+"""Read today's prices from AWS's public price list or SkyPilot's public catalogue, and show what changed.
 
-The list is a large CSV file per region that anybody may download, without an account; it is read line by
-line (AWS Billing, "Getting price list files manually"). A refreshed price is a new row with today's date:
-older rows stay, and nothing is written unless asked for.
+AWS's list is a large CSV file per region that anybody may download, without an account; it is read line by
+line (AWS Billing, "Getting price list files manually"). SkyPilot's catalogue (skypilot-org/skypilot-catalog,
+catalogs/v8/aws/vms.csv and newer) has all regions in one file, with spot prices by zone. Which of the two a
+file is, its first line says. A refreshed price is a new row with its date: older rows stay, and nothing is
+written unless asked for.
 """
 
 import csv
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -17,14 +21,17 @@ import requests
 from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
 from cxrbench.study.files import written_aside
 from cxrbench.study.names import UserError, nearest
-from cxrbench.study.readers import read_cells
+from cxrbench.study.readers import iso_date, read_cells
 
 PRICE_LIST = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
+CATALOGUE = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8/aws/vms.csv"
+EVERY_REGION = "all"
 _DIFFERENCE = ["instance", "region", "basis", "old_usd", "old_as_of", "new_usd", "change_percent", "source"]
 _WANTED = {
     "TermType": "OnDemand", "Unit": "Hrs", "Operating System": "Linux", "Tenancy": "Shared",
     "Pre Installed S/W": "NA", "CapacityStatus": "Used",
 }  # fmt: skip
+_OF_CATALOGUE = ("InstanceType", "Price", "SpotPrice", "Region")
 _READ = ("SKU", "Instance Type", "PricePerUnit", "Currency")
 _SECONDS = 30  # without an answer, or between two parts of it
 
@@ -35,17 +42,28 @@ def refresh(
     instances: Iterable[str] | None = None,
     write: bool = False,
     price_list: str = PRICE_LIST,
+    dated: str | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return today's prices of ``instances`` (None: those ``path`` has in ``region``) beside the known ones,
-    and the instances that are not sold there. ``price_list``: an address with ``{region}`` in it."""
+    and the instances that are not sold there.
+
+    ``price_list`` is an address, with ``{region}`` in it for AWS's list, or a file, which needs its date
+    (``dated``). ``region`` may be :data:`EVERY_REGION` for a catalogue.
+    """
     prices = read_prices(path)
     wanted = _wanted(prices, region, instances)
+    if "://" not in price_list and not dated:
+        raise UserError(f"{price_list} does not say of which day it is: add --dated YYYY-MM-DD")
+    as_of = iso_date(dated) if dated else datetime.now(UTC).date().isoformat()
     with _unchanged(path):
-        quotes = _quotes(_lines(price_list.format(region=region)), set(wanted), region)
+        lines = iter(_lines(price_list.replace("{region}", region)))
+        first = next(lines, "")
+        read = _catalogue if first.startswith("InstanceType,") else _quotes
+        quotes = read(chain([first], lines), set(wanted), region)
     names = {"usd_per_hour": "old_usd", "as_of": "old_as_of"}
     earlier = newest(prices)[[*KEY, *names]].rename(columns=names)
     if write and len(quotes):
-        _write(path, quotes.assign(as_of=datetime.now(UTC).date().isoformat()))
+        _write(path, quotes.assign(as_of=as_of))
     both = quotes.rename(columns={"usd_per_hour": "new_usd"}).merge(earlier, how="left", on=KEY)
     both["change_percent"] = (both["new_usd"] / both["old_usd"] - 1) * 100
     not_sold = [name for name in wanted if name not in set(quotes["instance"])]
@@ -53,11 +71,11 @@ def refresh(
 
 
 def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:
-    if region not in REGIONS:
+    if region not in (*REGIONS, EVERY_REGION):
         raise UserError(f"unknown region '{region}'{nearest(region, REGIONS)}")
     on_ec2 = prices[~prices["instance"].str.startswith("ml.")]
     if instances is None:
-        return sorted(set(on_ec2.loc[on_ec2["region"] == region, "instance"]))
+        return sorted(set(on_ec2.loc[on_ec2["region"].isin([region]) | (region == EVERY_REGION), "instance"]))
     wanted = list(dict.fromkeys(instances))
     listed = sorted(set(on_ec2["instance"]))
     for name in (name for name in wanted if name not in listed):
@@ -76,16 +94,22 @@ def _unchanged(path: Path) -> Iterator[None]:
     except requests.RequestException as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"AWS's price list could not be read ({reason}); {path} is unchanged: check the network, then "
+            f"the price list could not be read ({reason}); {path} is unchanged: check the network, then "
             "run again"
         ) from None
+    except OSError as error:
+        raise UserError(f"the price list could not be read ({error}); {path} is unchanged") from None
     except UserError as error:
         raise UserError(f"{error}; {path} is unchanged") from None
     except (ValueError, IndexError, csv.Error) as error:
-        raise UserError(f"AWS's price list is not understood ({error}); {path} is unchanged") from error
+        raise UserError(f"the price list is not understood ({error}); {path} is unchanged") from error
 
 
 def _lines(address: str) -> Iterator[str]:
+    if "://" not in address:
+        with open(address, encoding="utf-8") as file:
+            yield from file
+        return
     with requests.get(address, stream=True, timeout=_SECONDS) as answer:
         answer.raise_for_status()
         for line in answer.iter_lines(chunk_size=1 << 16):
@@ -115,6 +139,34 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
     source = "AWS Price List, SKU " + table["sku"].astype(str)
     here = {"region": region, "basis": "on_demand", "note": "Linux, shared tenancy"}
     return table.drop(columns="sku").assign(source=source, **here)
+
+
+def _catalogue(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame:
+    """Return the quotes of SkyPilot's catalogue: on demand, and on spot in the cheapest zone.
+
+    A price that is missing or zero is none. ValueError for a column that is not there, for a number that is
+    none, and for two prices on demand of one instance in a region.
+    """
+    rows = csv.DictReader(lines)
+    if missing := [name for name in _OF_CATALOGUE if name not in (rows.fieldnames or ())]:
+        raise ValueError(f"its first line has no column {missing[0]}")
+    found: dict[tuple[str, str, str], float] = {}
+    for row in rows:
+        name, where = row["InstanceType"], row["Region"]
+        if name not in wanted or where not in REGIONS or region not in (where, EVERY_REGION):
+            continue
+        for basis, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
+            usd = float(row[column] or 0)
+            if not math.isfinite(usd):
+                raise ValueError(f"{column} of {name} in {where} is {row[column]}")
+            key = name, where, basis
+            if basis == "on_demand" and usd > 0 and found.get(key, usd) != usd:
+                raise ValueError(f"{name} has two prices on demand in {where}: {found[key]:g} and {usd:g}")
+            if usd > 0:
+                found[key] = min(usd, found.get(key, usd))
+    table = pd.DataFrame([(*key, usd) for key, usd in sorted(found.items())], columns=[*KEY, "usd_per_hour"])
+    notes = table["basis"].map({"on_demand": "Linux", "spot": "Linux; cheapest availability zone"})
+    return table.assign(source="skypilot-org/skypilot-catalog, catalogs/aws/vms.csv", note=notes)
 
 
 def _write(path: Path, quotes: pd.DataFrame) -> None:

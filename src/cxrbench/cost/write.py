@@ -1,17 +1,25 @@
 """Every table about money as CSV, in one step of the graph: what the paper's section on cost is made of."""
 
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.compile.audit import read_audit
+from cxrbench.cost.estimate import AUDITED_BATCH, NotKnown, equal_shares, work_of
 from cxrbench.cost.porting import break_even_table, decision_table
-from cxrbench.cost.prices import KEY, read_prices
-from cxrbench.cost.ratios import ratio_table
-from cxrbench.study.config import read_study
+from cxrbench.cost.prices import KEY, NoPrice, price, read_prices
+from cxrbench.cost.ratios import PREPRINT_RATIO, ratio_table
+from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.files import read_csv, write_csv
+from cxrbench.study.platforms import GPU, TRAINIUM
+
+_SHARED = ("convnext_pico", "convnext_tiny", "resnet18", "resnet50")
+_ROOFLINES = ["architecture", "precision", "batch", "ratio", "share_low", "share_high"]
 
 
-def write_cost_tables(results: Path, study_path: Path, prices_path: Path) -> None:
+def write_cost_tables(results: Path, study_path: Path, prices_path: Path, recorded: Path) -> None:
     """Write every table about money into ``results``/tables."""
     study, prices = read_study(study_path), read_prices(prices_path)
     costs = read_csv(results / "tables/cost.csv")
@@ -20,9 +28,28 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path) -> Non
         "ratios": ratio_table(prices, study.prices),
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
+        "rooflines": _rooflines(prices, study.prices, recorded),
     }
     for name, table in tables.items():
         write_csv(results / "tables" / f"{name}.csv", table)
+
+
+def _rooflines(prices: pd.DataFrame, pricing: Pricing, recorded: Path) -> pd.DataFrame:
+    """Return what an image costs on the study's Trainium instance over its GPU where both reach equal shares
+    of their rooflines (``ratio``), and how many times smaller Trainium's share was at the ends of the
+    preprint's ratio; no rows where a price or an audit is missing."""
+    audit, rows = read_audit(recorded), []
+    with suppress(NotKnown, NoPrice, KeyError):
+        there, here = (
+            price(prices, pricing.instances[name], pricing.region, "on_demand", pricing.as_of).to_dict()
+            for name in (TRAINIUM[0], GPU)
+        )
+        for name, precision in product(_SHARED, ("bf16", "fp32")):
+            work = work_of(audit, name, 224, precision)
+            if ratio := equal_shares(work, precision, there, here):
+                shares = (PREPRINT_RATIO.low / ratio, PREPRINT_RATIO.high / ratio)
+                rows.append((name, precision, AUDITED_BATCH, ratio, *shares))
+    return pd.DataFrame(rows, columns=_ROOFLINES)
 
 
 def _price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:

@@ -220,6 +220,7 @@ def numbers(read: Results) -> Values:
         **_case_values(read.csv("break_even")),
         "cost/week": Value(WEEK_USD, "usd_given"),
         "cost/depends at": _depends_at(read.csv("decisions")),
+        **_share_values(read),
     }
 
 
@@ -278,7 +279,21 @@ def _case_values(cases: pd.DataFrame) -> Values:
     }
 
 
+def _share_values(read: Results) -> Values:
+    """Return what an image costs on Trainium over the GPU where both reach equal shares of their rooflines
+    (``cost/shares``), and how many times smaller Trainium's share was if the preprint's ratio holds
+    (``cost/handicap``)."""
+    rows = read.csv("rooflines")
+    ends = pd.concat([rows["share_low"], rows["share_high"]])
+    return {
+        "cost/shares": range_or(rows["ratio"], "ratio", _NO_PRICE),
+        "cost/shares/networks": rows["architecture"].nunique(),
+        "cost/shares/batch": rows["batch"].max(),
+        "cost/handicap": range_or(ends, "one", _NO_PRICE),
+    }
+
+
 def _depends_at(decided: pd.DataFrame) -> str:
-    """Return the prices at which a decision of the table depends on the rest of the ratio's range."""
-    depends = decided[decided["verdict"] == "depends"]
+    """Return the prices at which the answer of a case depends on the rest of the ratio's range."""
+    depends = decided[decided["pays"] == "at one end"]
     return listed(depends["region"] + " " + depends["basis"].map(words)) or _NO_PRICE

@@ -190,10 +190,14 @@ def throughput(read: Results) -> Figure:
 
 
 def prices_by_instance(read: Results) -> Figure:
-    """Draw the hourly price of every instance of a region for training, rented by itself, by basis; a line
-    starts at the oldest."""
+    """Draw the hourly price of every instance of a region for training, rented by itself, by basis; a
+    line starts at the oldest. Of those with the same accelerators and a single price, the
+    cheapest stands."""
     prices = read.csv("prices")
     prices = prices[prices["accelerator"].map(_trains) & (prices["basis"] != "sagemaker")]
+    least = prices.groupby(["accelerator", "accelerators"])["usd_per_hour"].transform("min")
+    single = prices.groupby("instance")["usd_per_hour"].transform("size") == 1
+    prices = prices[~(single & (prices["usd_per_hour"] > least) & (prices["accelerators"] > 0))]
     names = list(prices["instance"].unique()[::-1])
     prices = prices.assign(y=prices["instance"].map(names.index))
     figure, axes = lines_named(names, 0.14, 0.8)

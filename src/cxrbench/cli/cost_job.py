@@ -1,0 +1,92 @@
+"""What ``cxrbench cost mine`` says about a job: its size, what its hours rest on, and the rooflines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cxrbench.cli.words import span
+from cxrbench.study.platforms import TRAINIUM
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cxrbench.cost.mine import Training
+    from cxrbench.study.config import Pricing
+
+# data/claims.yaml, O08: one CNN of 2.5 M parameters at 64 px, on one core of a trn1.2xlarge with SDK 2.30.
+_REACHED = "1.1 to 1.2 %"
+
+
+def the_job(training: Training, table: pd.DataFrame) -> list[str]:
+    """Return the size of a job in words, and what its hours rest on where they were scaled."""
+    from cxrbench.cost.devices import DEVICES
+    from cxrbench.cost.estimate import AUDITED_BATCH
+    from cxrbench.cost.published import SOURCE, published_speed, quality
+
+    network, gib = training.network, training.work.step_gib
+    step = f"; a step of {AUDITED_BATCH} images keeps at least {gib:.1f} GiB on the device" if gib else ""
+    lines = [
+        f"{network.architecture}, {network.pixels} px, {network.precision}: {training.images:,} images x "
+        f"{training.epochs} epochs, {training.scored:,} images scored after each (a third of the time of a "
+        f"training image). Packed: {training.packed_gb:,.1f} GB, a byte per pixel{step}."
+    ]
+    scaled = table["rests_on"].fillna("").str.startswith("timm")
+    here = DEVICES[table["accelerator"].iloc[0]]
+    timed = published_speed(network.architecture, network.pixels, here)
+    if timed and training.speed and network.precision != "fp32":
+        cores = int(table["accelerators"].iloc[0])
+        low, high = timed.low * cores, timed.high * cores
+        if not low <= training.speed <= high:
+            side = "below" if training.speed < low else "above"
+            why = ": look at the input, the batch and the precision" if side == "below" else ""
+            lines.append(
+                f"Your {training.speed:,.0f} images/s are {side} the {span(low, high)} that timm's speed "
+                f"predicts{why}."
+            )
+    if timed and scaled.any():
+        lines.append(
+            f"timm, scaled: {SOURCE}, {timed.measured:,.0f} images/s at {timed.pixels} px, by area to "
+            f"{network.pixels} px and to each GPU between the ratios of bandwidths and of peaks; several "
+            f"GPUs are that many times one, which input and network may not let through. {quality()}"
+        )
+    return lines
+
+
+def at_equal_shares(
+    training: Training, needed: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
+) -> list[str]:
+    """Return what an image costs on Trainium over the GPU where both reach equal shares of their rooflines,
+    and what the preprint's ratio then says of the shares.
+
+    Of the study's Trainium instance, which the preprint's ratio is of, and of the first of
+    :func:`~cxrbench.cost.ratios.thresholds`.
+    """
+    from cxrbench.cost.devices import DEVICES
+    from cxrbench.cost.estimate import AUDITED_BATCH, equal_shares
+    from cxrbench.cost.prices import NoPrice, price
+    from cxrbench.cost.ratios import PREPRINT_RATIO
+
+    where, precision = (pricing.region, pricing.basis, pricing.as_of), training.network.precision
+    try:
+        here = price(prices, training.gpu, *where).to_dict()
+        there = price(prices, pricing.instances[TRAINIUM[0]], *where).to_dict()
+    except (KeyError, NoPrice):
+        return []
+    ratio = equal_shares(training.work, precision, there, here)
+    if ratio is None:
+        return []
+    also = ""
+    if len(needed):
+        row = needed.iloc[0].to_dict()
+        spot = here | {"usd_per_hour": row["usd_per_hour_gpu"]}
+        also = f", and {equal_shares(training.work, precision, row, spot):.2f} on {row['instance']}"
+    low, high = PREPRINT_RATIO.low / ratio, PREPRINT_RATIO.high / ratio
+    names = DEVICES[there["accelerator"]].name, DEVICES[here["accelerator"]].name
+    return [
+        f"Bound: where both reach the same share of their rooflines, an image costs {ratio:.2f} times as "
+        f"much on {there['instance']} as on {here['instance']}{also} (documented peaks and bandwidths, those "
+        f"of GPUs second hand; least traffic of a step of {AUDITED_BATCH} images, all fusions perfect). So "
+        f"the preprint's {PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that "
+        f"{names[0]}'s share was {low:.1f} to {high:.1f} times smaller than {names[1]}'s. The one CNN "
+        f"measured in training on a NeuronCore reached {_REACHED} of its bf16 peak (published, SDK 2.30)."
+    ]
