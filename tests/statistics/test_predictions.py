@@ -18,7 +18,6 @@ from cxrbench.evidence.record import read_record
 from cxrbench.results.scoring import evaluate_file
 from cxrbench.statistics.evaluate import evaluate
 from cxrbench.statistics.predictions import load_predictions
-from cxrbench.study.config import Endpoint
 from cxrbench.study.names import UserError
 from synthetic import draw_predictions
 
@@ -144,7 +143,7 @@ def test_what_takes_minutes_says_so_before(tmp_path, table, monkeypatch):
     said = []
     for most in (14, 13):
         monkeypatch.setattr("cxrbench.results.scoring.MANY_FINDINGS", most)
-        evaluate_file(tmp_path / "p.parquet", 2, Endpoint(), said.append)
+        evaluate_file(tmp_path / "p.parquet", 2, 10, said.append)
     assert said == [f"scoring 14 findings of {len(table)} images: this may take minutes"]
 
 
@@ -294,7 +293,7 @@ def test_the_folder_of_a_failed_run_names_its_status(tmp_path) -> None:
     record = finished.model_copy(update={"status": "out_of_memory"})
     (tmp_path / "record.json").write_text(record.model_dump_json())
     with pytest.raises(UserError, match="no predictions, the run ended as out_of_memory"):
-        load_predictions(tmp_path)
+        evaluate_file(tmp_path, 2, 10)
     done = must_work("evaluate", tmp_path / "record.json")
     assert done.stdout == "" and "there is nothing to score" in done.stderr
 
