@@ -103,7 +103,10 @@ def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> 
 
 @pytest.mark.parametrize(
     ("others", "mean"),
-    [([], "mean over 2 findings and"), (["Edema"], "mean over findings and")],  # where networks differ in them
+    [
+        ([], "mean over 2 findings and"),
+        (["Edema"], "mean over findings and"),
+    ],  # where networks differ in them
 )
 def test_the_summary_counts_findings_and_no_means_of_them(others: list[str], mean: str) -> None:
     labels = {"resnet18": ["Mass", "Nodule"], "resnet50": ["Mass", "Nodule", *others]}
