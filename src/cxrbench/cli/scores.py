@@ -213,8 +213,13 @@ _LEAST = 1e-6  # a difference or a margin has to be above zero
 
 
 def power(
-    group: Annotated[
-        str | None, typer.Argument(help="dataset/architecture/platform, or its beginning. Default: all.")
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GROUP | A B]",
+            help="dataset/architecture/platform of a recorded spread, or its beginning (default: all); or the"
+            " two sets of runs of a pilot, as `cxrbench compare` takes them.",
+        ),
     ] = None,
     margin: Annotated[float, typer.Option(min=_LEAST, help="Margin of equivalence.")] = 0.01,
     difference: Annotated[
@@ -254,15 +259,25 @@ def power(
     """Compute how many patients and seeds it takes to show that two platforms agree (power 80 %).
 
     It covers means over findings and pooled F1, not single findings. It uses
-    the recorded spread, or yours. Without GROUP it prints a row per dataset of
-    real radiographs; --json prints everything.
-    Example: cxrbench power --patient-se 0.0038 --measured-on 510 --seed-sd 0.009
+    your pilot's two sets of predictions, the recorded spread, or a spread that
+    you give. Without any it prints a row per dataset of real radiographs; --json
+    prints everything.
+    Example: cxrbench power nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu
     """
     import pandas as pd
 
+    from cxrbench.cli.compare import size_from_pilot
     from cxrbench.statistics.power import Design, SeedSpread, answers
     from cxrbench.study.names import UserError
 
+    if sources and len(sources) > 1:
+        if len(sources) > 2 or share or patient_se is not None or difference is not None:
+            raise UserError(
+                "a pilot is two sets of runs, A and B; leave out --share, --patient-se and --difference"
+            )
+        size_from_pilot(sources[0], sources[1], metric, margin, seeds, patients, as_json)
+        return
+    group = sources[0] if sources else None
     if patient_se is None:
         spreads = _recorded(tables / "spread.csv", group or "", metric)
     elif patient_se + seed_sd == 0:
