@@ -57,7 +57,7 @@ def shifts(network: Path, difference: float) -> np.ndarray:
 
 
 def simulate_comparisons(
-    recorded: Path, studies: int = 1000, patients: Sequence[int] = PATIENTS
+    recorded: Path, studies: int = 300, patients: Sequence[int] = PATIENTS
 ) -> pd.DataFrame:
     """Return one row per statement, true difference, number of runs, pairing and number of patients."""
     rows = []
