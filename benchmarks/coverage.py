@@ -286,12 +286,14 @@ def _statements(platforms: list[dict[int, Estimate]], estimable: np.ndarray) -> 
 
 def main(recorded: Path, docs: Path) -> None:
     """Simulate, write the tables below ``recorded``, list them in SHA256SUMS and renew ``docs``."""
+    from benchmarks.compare_coverage import simulate_comparisons
     from benchmarks.mean_coverage import simulate_means
 
     with updated_sums(recorded):
         write_csv(recorded / simulated.COVERAGE.file, simulate_intervals(recorded))
         write_csv(recorded / simulated.VERDICTS.file, simulate_verdicts())
         write_csv(recorded / simulated.MEANS.file, simulate_means())
+        write_csv(recorded / simulated.COMPARISONS.file, simulate_comparisons(recorded))
     renew(docs, coverage_tables(recorded))
 
 

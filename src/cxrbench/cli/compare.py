@@ -103,6 +103,44 @@ def compare(
         raise typer.Exit(1)
 
 
+def size_from_pilot(
+    a: str, b: str, metric: str, margin: float, runs: int, patients: int | None, as_json: bool
+) -> None:
+    """Print the power of ``runs`` on each side and so many ``patients``, as the runs of ``a`` and ``b`` vary,
+    and what 80 % power takes."""
+    from dataclasses import asdict
+
+    from cxrbench.statistics import compare_words as words
+    from cxrbench.statistics.comparison import MEAN_NAMES, compare_runs
+    from cxrbench.statistics.pilot import needs
+    from cxrbench.study.names import UserError, suggestion
+
+    known = list(dict.fromkeys(of for _, of in MEAN_NAMES))
+    if metric not in known:
+        raise UserError(f"--metric {metric}: no mean of it is sized{suggestion(metric, known)}")
+    found = compare_runs(located(a), located(b), margin)
+    row = next((row for row in found.rows if row["metric"] == metric), None)
+    if row is None or row["difference"] is None:
+        raise UserError(f"--metric {metric}: undefined in these files; F1 takes a split val with labels")
+    if min(row["runs_a"], row["runs_b"]) < 2:
+        raise UserError(
+            "a pilot takes two runs on each side, better three; one run says nothing of their spread"
+        )
+    parts = found.parts[metric, row["label"]]
+    need = needs(parts, margin, runs, patients)
+    if as_json:
+        variances = {
+            f"variance_{part['source'].replace(' ', '_')}": part["variance"] for part in parts.rows()
+        }
+        named = {name: row[name] for name in ("metric", "label", "runs_a", "runs_b", "paired")}
+        print(json.dumps([named | asdict(need) | variances], indent=1, allow_nan=False))
+        return
+    for note in found.notes:
+        say(wrapped(note))
+    print(wrapped(f"{words.name_of(row)}: {words.settle(need, 'pilot')}", ""))
+    print("\n".join(["", *words.variance(parts)]))
+
+
 def located(source: str) -> str:
     """A source as it is, or a recorded name below the folder of recorded evidence."""
     recorded = RECORDED / source
@@ -132,7 +170,7 @@ def _in_a_terminal(found: Comparison) -> list[str]:
     if len(shown[0]) > columns():  # a narrow terminal
         shown = _laid_out(head, rows, (0, 3, 4, 6))
     lines += ["", *shown, "", wrapped(_MEANING, "")]
-    if bars := list(words.variance(found)):
+    if bars := list(words.variance(found.main_parts)):
         lines += ["", *bars]
     if need := found.needs:
         lines += ["", wrapped(words.settle(need, found.verdict), "")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
@@ -54,9 +55,11 @@ def evaluate(
 ) -> None:
     """Score predictions: AUROC, F1, calibration and more, with intervals over patients.
 
+    Several files are scored one by one; `cxrbench compare` tells whether two sets differ.
+
     Example: cxrbench evaluate predictions.parquet
     """
-    from cxrbench.results.scoring import evaluate_cells, evaluate_file
+    from cxrbench.results.scoring import evaluate_cells
     from cxrbench.study.files import write_csv
     from cxrbench.study.names import UserError
 
@@ -64,18 +67,48 @@ def evaluate(
     records = [path for path in files if path.name == "record.json"]
     if records == files and (files or out):  # a study without evidence has a table without rows
         table, notes = evaluate_cells(records, replicates, positive_patients)
-    elif len(files) == 1:
-        table, notes = evaluate_file(files[0], replicates, positive_patients, say)
+    elif files:
+        table, notes = _of_files(files, replicates, positive_patients)
     else:
-        raise UserError("evaluate takes one file of predictions, or the record.json of one or more cells")
+        raise UserError("name a file of predictions, or the record.json of one or more cells")
     if out:
         write_csv(out, table)
-    for note in notes:
+    for note in _each_once(notes, len(files)):
         say(wrapped(note))
     if as_json:
         print_json(table)
     elif not out and len(table):
-        print(_in_a_terminal(table))
+        named = next((name for name in ("cell", "source") if name in table), None)
+        if named is None or table[named].nunique() == 1:
+            print(_in_a_terminal(table))
+        else:
+            parts = (f"{name}\n{_in_a_terminal(rows)}" for name, rows in table.groupby(named, sort=False))
+            print("\n\n".join(parts))
+            say("To compare two sets of runs: cxrbench compare A B")
+
+
+def _of_files(files: list[Path], replicates: int, positive_patients: int) -> tuple[pd.DataFrame, list[str]]:
+    """Return the metrics of each file, with a column ``source`` where there are several, and notes."""
+    import pandas as pd
+
+    from cxrbench.results.scoring import evaluate_file
+
+    places = [path.parent if path.name == "record.json" else path for path in files]
+    scored = [evaluate_file(path, replicates, positive_patients, say) for path in places]
+    if len(scored) == 1:
+        return scored[0].table, scored[0].notes
+    tables = [of.table.assign(source=str(path)) for of, path in zip(scored, files, strict=True)]
+    table = pd.concat(tables, ignore_index=True)
+    notes = [f"{path}: {note}" for of, path in zip(scored, files, strict=True) for note in of.notes]
+    return table[["source", *table.columns.drop("source")]], notes
+
+
+def _each_once(notes: list[str], sources: int) -> list[str]:
+    """Return notes on several sources, each once, with the number of sources where it is not of all."""
+    if sources < 2:
+        return notes
+    counts = Counter(note.partition(": ")[2] for note in notes)
+    return [text if count == sources else f"{text} ({count} of {sources})" for text, count in counts.items()]
 
 
 def _in_a_terminal(table: pd.DataFrame) -> str:
@@ -193,8 +226,13 @@ _LEAST = 1e-6  # a difference or a margin has to be above zero
 
 
 def power(
-    group: Annotated[
-        str | None, typer.Argument(help="dataset/architecture/platform, or its beginning. Default: all.")
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GROUP | A B]",
+            help="dataset/architecture/platform of a recorded spread, or its beginning (default: all); or the"
+            " two sets of runs of a pilot, as `cxrbench compare` takes them.",
+        ),
     ] = None,
     margin: Annotated[float, typer.Option(min=_LEAST, help="Margin of equivalence.")] = 0.01,
     difference: Annotated[
@@ -234,17 +272,27 @@ def power(
     """Compute how many patients and seeds it takes to show that two platforms agree (power 80 %).
 
     It covers means over findings and pooled F1, not single findings. It uses
-    the recorded spread, or yours. Without GROUP it prints a row per dataset of
-    real radiographs; --json prints everything.
-    Example: cxrbench power --patient-se 0.0038 --measured-on 510 --seed-sd 0.009
+    your pilot's two sets of predictions, the recorded spread, or a spread that
+    you give. Without any it prints a row per dataset of real radiographs; --json
+    prints everything.
+    Example: cxrbench power nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu
     """
     import pandas as pd
 
+    from cxrbench.cli.compare import size_from_pilot
     from cxrbench.statistics.power import Design, SeedSpread, answers
     from cxrbench.study.names import UserError, suggestion
 
     if metric not in COMPARED:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, COMPARED)}")
+    if sources and len(sources) > 1:
+        if len(sources) > 2 or share or patient_se is not None or difference is not None:
+            raise UserError(
+                "a pilot is two sets of runs, A and B; leave out --share, --patient-se and --difference"
+            )
+        size_from_pilot(sources[0], sources[1], metric, margin, seeds, patients, as_json)
+        return
+    group = sources[0] if sources else None
     if patient_se is None:
         spreads = _recorded(tables / "spread.csv", group or "", metric)
     elif patient_se + seed_sd == 0:

@@ -32,6 +32,13 @@ WIDE = 0.5
 COVERAGE = Simulation("simulated/coverage.csv", ["what", "auroc", "positive_patients", *_RATE, *_WIDTH])
 VERDICTS = Simulation("simulated/verdicts.csv", ["what", "platform_share", "seeds", *_RATE])
 MEANS = Simulation("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE, *_WIDTH])
+COMPARISONS = Simulation(
+    "simulated/comparisons.csv",
+    ["what", "difference", "runs", "paired", "patients", *_RATE, "mean_width"],
+)
+# labels in the column ``what`` of COMPARISONS
+SAID_DIFFERENT, SAID_EQUIVALENT, HOLDS = "different", "equivalent", "95 % interval holds the truth"
+STATEMENTS = (SAID_DIFFERENT, SAID_EQUIVALENT, HOLDS)
 
 FEW = "5 to 14"  # in the column ``positive_patients``: findings with the fewest
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cxrbench.statistics.comparison import MEAN_NAMES, Comparison, Verdict
-from cxrbench.statistics.pilot import SOURCES, Needs
+from cxrbench.statistics.pilot import SOURCES, Needs, Parts
 
 _BAR = 30  # characters of a bar that is the whole variance
 _OPENINGS = {
@@ -117,9 +117,9 @@ def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
-def variance(found: Comparison) -> Iterator[str]:
-    """Lines with the variance of the main difference by source, a bar each; none with one run on a side."""
-    rows = found.variance
+def variance(parts: Parts | None) -> Iterator[str]:
+    """Lines with the variance of a difference by source, a bar each; none where there are no parts."""
+    rows = parts.rows() if parts else []
     total = sum(row["variance"] for row in rows)
     if not total:
         return
@@ -138,10 +138,11 @@ def settle(need: Needs, verdict: str) -> str:
     power = f"{need.power_as_measured:.0%} of studies"
     if need.power_at_worst != need.power_as_measured:
         power += f" ({need.power_at_worst:.0%} at worst, if runs of one number share nothing)"
-    opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power"
+    opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power of such a study"
     return (
         f"{opening}: with {need.runs} runs each and {need.patients:,} patients, equal platforms are shown "
-        f"equivalent within {need.margin:g} in {power}. For 80 % it takes {runs}, or {patients}."
+        f"equivalent within {need.margin:g} in {power}. For 80 % it takes {runs} with these patients, or "
+        f"{patients} with {need.runs} runs."
     )
 
 

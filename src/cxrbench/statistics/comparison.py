@@ -80,17 +80,19 @@ class Comparison:
         return str(self.main["verdict"])
 
     @property
+    def main_parts(self) -> Parts | None:
+        """The variance of the main difference; None with one run on a side."""
+        return self.parts.get((self.main["metric"], self.main["label"]))
+
+    @property
     def variance(self) -> list[dict[str, Any]]:
-        """Rows of source, variance of the main difference and its fraction of the whole; none with one
-        run."""
-        parts = self.parts.get((self.main["metric"], self.main["label"]))
-        return parts.rows() if parts else []
+        """The same as rows of source, variance and fraction of the whole."""
+        return self.main_parts.rows() if self.main_parts else []
 
     @property
     def needs(self) -> Needs | None:
         """What would settle the main row; None with one run on a side."""
-        parts = self.parts.get((self.main["metric"], self.main["label"]))
-        return needs(parts, self.main["margin"]) if parts else None
+        return needs(self.main_parts, self.main["margin"]) if self.main_parts else None
 
 
 def compare_runs(

@@ -1,9 +1,9 @@
 """The runs of one side of a comparison: their files, their numbers, and what they scored.
 
-A side is a folder with a file of predictions per run, a folder of ``seedN/`` folders, one file, a pattern
-such as ``"a/*.csv"``, or tables in memory. A run's number is that in ``seedN`` or ``runN`` in the name of its
-file, else of its folder ``seedN``, else the last number in the file's name; a column ``seed`` comes before
-all of them. Runs are paired by these numbers, never by their order.
+A side is a folder with a file of predictions per run, a folder of folders ``seed0`` and so on, one file, a
+pattern such as ``"a/*.csv"``, or tables in memory. A run's number is that in ``seed3`` or ``run3`` in the
+name of its file, else of its folder ``seed3``, else the last number in the file's name; a column ``seed``
+comes before all of them. Runs are paired by these numbers, never by their order.
 """
 
 from __future__ import annotations

@@ -1,0 +1,19 @@
+"""docs/compare.md: its commands are run on recorded predictions, and print what the page says."""
+
+import re
+
+import pytest
+
+from conftest import ROOT, must_work
+
+PAGE = (ROOT / "docs/compare.md").read_text()
+EXAMPLES = re.findall(r"```sh\ncxrbench (compare \S*nih128.*)\n```\n(?:\n.*\n)?\n?```\n((?:.+\n)+)```", PAGE)
+
+
+def test_the_page_has_its_examples() -> None:
+    assert len(EXAMPLES) == 2
+
+
+@pytest.mark.parametrize(("command", "printed"), EXAMPLES)
+def test_a_recorded_comparison_prints_what_the_page_says(command: str, printed: str) -> None:
+    assert must_work(*command.split(), cwd=ROOT).stdout.startswith(printed)
