@@ -68,6 +68,20 @@ def git(folder: Path, *words: str, lines: Iterable[str] = ()) -> str | None:
     return None if done.returncode else done.stdout.decode(errors="replace")
 
 
+def why_git_fails(folder: Path) -> str | None:
+    """Return git's reason and remedy where it refuses a checkout that belongs to another user; else None."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), "rev-parse"], capture_output=True)
+    except (OSError, ValueError):
+        return None
+    said = done.stderr.decode(errors="replace")
+    if not done.returncode or "safe.directory" not in said:
+        return None
+    reason = said.splitlines()[0].removeprefix("fatal: ")
+    command = next((line.strip() for line in said.splitlines() if "--add safe.directory" in line), "")
+    return f"git says: {reason}; trust it with: {command or 'git config --global --add safe.directory PATH'}"
+
+
 def remedy(path: Path) -> str:
     """Return the command that restores a damaged file from git, or the advice to make it again."""
     there = next(folder for folder in path.absolute().parents if folder.is_dir())
@@ -133,7 +147,12 @@ def write_if_changed(path: Path | str, text: str) -> None:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write indented JSON with a final newline, aside and renamed."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return indented JSON with a final newline."""
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def sha256_file(path: Path | str) -> str:
