@@ -5,6 +5,7 @@ needs more is refused. Everything is checked before anything is written.
 """
 
 import multiprocessing
+import os
 import re
 import resource
 import shutil
@@ -101,6 +102,8 @@ def _unpack_and_tell(archive: Path, folder: Path, tell: Connection) -> None:
         tell.send([str(cell) for cell in unpack(archive, folder)])
     except UserError as error:
         tell.send(str(error))
+    except MemoryError:
+        os._exit(1)  # which the other side hears
 
 
 def unpack(archive: Path, folder: Path) -> list[Cell]:

@@ -239,9 +239,11 @@ def read_model(path: Path, model: type[Model]) -> Model:
 
 def read_json(path: Path) -> Any:
     """Return the JSON in a file; UserError for what no record can hold, and for a key that stands twice."""
-    numbers = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), _number)
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once, **numbers)
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(
+            text, parse_int=_number, parse_float=_number, parse_constant=_number, object_pairs_hook=_once
+        )
         json.dumps(raw, ensure_ascii=False).encode()  # half a character cannot be written again
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such record; run the cell first") from None
