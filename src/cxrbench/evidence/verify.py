@@ -27,6 +27,7 @@ from cxrbench.evidence.checks import (
     score_problems,
 )
 from cxrbench.evidence.compiled import compile_problems
+from cxrbench.evidence.expected import EXPECTED, read_expected
 from cxrbench.evidence.history import commit_problems, removed_records
 from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions
 from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Record
@@ -67,7 +68,7 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
     cells, signature, records = find_cells(root), read_signature(root), {}
     rows, problems = _Rows(study), list(_changed_files(root, cells))
     ranked: dict[Cell, np.ndarray] = {}
-    notes = removed_records(root)
+    notes = [*removed_records(root), *_expected_and_gone(root, cells)]
     if signature.state == "wrong":
         problems.append(signature.text)
     with ProcessPoolExecutor(max(1, min(cores(), len(cells)))) as pool:
@@ -168,6 +169,14 @@ def _alike(records: dict[Cell, Record], ranked: dict[Cell, np.ndarray]) -> Itera
                     rho = f"rank correlation {correlations[other]:.3f}"
                     yield one, f"orders the test images as {two} does ({rho}): one is made from the other"
                     break
+
+
+def _expected_and_gone(root: Path, cells: list[Cell]) -> Iterator[str]:
+    """Yield cells that have a reviewed outcome in the file beside ``root`` and no evidence below it."""
+    if (reviewed := root.parent / EXPECTED.name).is_file():
+        names = {name for name, _, _ in read_expected(reviewed) if not set(name) & set("*?[")}
+        for name in sorted(names - set(map(str, cells))):
+            yield f"{reviewed}: {name} has a reviewed outcome, and no evidence of it is recorded"
 
 
 def _same_training(one: Record, other: Record) -> bool:
