@@ -171,8 +171,8 @@ def bench_again(
 ) -> None:
     """Compare cells that were trained again with their records, and record how far they are apart."""
     from benchmarks.reproductions import reproductions
-    from cxrbench.analysis.compare import REPRODUCTIONS
     from cxrbench.evidence.sums import updated_sums
+    from cxrbench.results.reproduction import REPRODUCTIONS
     from cxrbench.study.files import write_csv
 
     table = reproductions(recorded, runs or [], commit or [])

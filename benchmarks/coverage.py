@@ -21,18 +21,18 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from cxrbench.analysis import simulated
-from cxrbench.analysis.auroc import FEWEST, Estimate, auroc
-from cxrbench.analysis.components import ALPHA, between_platforms, over_seeds
-from cxrbench.analysis.estimates import areas_with_ends, interval
-from cxrbench.analysis.parity import holm
-from cxrbench.analysis.sample import Sample
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.paper.blocks import renew
 from cxrbench.paper.power import coverage_tables
+from cxrbench.results import simulated
+from cxrbench.statistics.auroc import FEWEST, Estimate, auroc
+from cxrbench.statistics.components import ALPHA, between_platforms, over_seeds
+from cxrbench.statistics.estimates import areas_with_ends, interval
+from cxrbench.statistics.parity import holm
+from cxrbench.statistics.sample import Sample
 from cxrbench.study.files import cores, write_csv
 
 T = TypeVar("T")

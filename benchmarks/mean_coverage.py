@@ -29,9 +29,9 @@ from benchmarks.coverage import (
     skill_noise,
     skill_of,
 )
-from cxrbench.analysis.components import over_seeds
-from cxrbench.analysis.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate, patients_part
-from cxrbench.analysis.simulated import FIXED, MEAN, MEANS, METRICS, ONE
+from cxrbench.results.simulated import FIXED, MEAN, MEANS, METRICS, ONE
+from cxrbench.statistics.components import over_seeds
+from cxrbench.statistics.estimates import WITH_THRESHOLDS, CellEstimate, bounds, estimate, patients_part
 
 SEEDS = 3
 _VALIDATION = 260  # patients, about nih128's

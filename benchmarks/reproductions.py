@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.compare import compare, tolerances
-from cxrbench.evidence.predictions import read_predictions, scores_of
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD
 from cxrbench.evidence.store import EVIDENCE_FILES, check_evidence
+from cxrbench.results.reproduction import compare, tolerances
+from cxrbench.statistics.predictions import scores_of
 from cxrbench.study.names import Cell, UserError, find_cells
 
 _NAMES = {"macro AUROC": "auroc", "macro F1": "f1"}

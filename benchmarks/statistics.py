@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from cxrbench.analysis.auroc import auroc
-from cxrbench.analysis.evaluate import evaluate
-from cxrbench.analysis.sample import Sample, sample_of
 from cxrbench.datasets.nih_table import FINDINGS
-from cxrbench.evidence.predictions import predictions_table
+from cxrbench.statistics.auroc import auroc
+from cxrbench.statistics.evaluate import evaluate
+from cxrbench.statistics.predictions import predictions_table
+from cxrbench.statistics.sample import Sample, sample_of
 
 PREVALENCE = 0.05
 _LOOPED = 3  # replicates that scikit-learn is timed on, then scaled: it takes a second for each

@@ -32,6 +32,7 @@ from cxrbench.paper.results import Results
 from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, read_study
 from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
+from synthetic import draw_predictions
 
 settings.register_profile("tests", deadline=None)  # a busy machine is no failure
 settings.load_profile("tests")
@@ -153,6 +154,12 @@ def build_from_evidence(clone: Path, target: str = "paper/generated/macros.tex")
     words = ("snakemake", target, "--cores", "all", "--config", "run=[]")
     done = ran(*words, cwd=clone, env=os.environ | ELSEWHERE)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="session")
+def predictions() -> pd.DataFrame:
+    """600 test and 500 validation patients; treat as read-only."""
+    return draw_predictions(7, {"val": 500, "test": 600})
 
 
 @pytest.fixture(scope="session")

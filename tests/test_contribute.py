@@ -15,10 +15,10 @@ import yaml
 from typer.testing import CliRunner
 
 from conftest import ROOT, SIZES, TINY, clone_of_the_tree, keep_recorded, must_fail, must_work, ran
-from cxrbench.analysis import components
 from cxrbench.cli import app
 from cxrbench.evidence.record import Record, read_record
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.statistics import components
 from cxrbench.study.config import read_study
 from cxrbench.study.names import Cell
 from cxrbench.training import queue

@@ -145,8 +145,8 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "again", "kept"),
     [
-        ("analysis/measures.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
-        ("analysis/evaluate.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("statistics/measures.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
+        ("results/scoring.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
         ("datasets/split.py", ["data_tables", "tables", "paper"], ["train", "adopt", "evaluate"]),
         ("paper/.#tables.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
         ("paper/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate"]),

@@ -1,29 +1,32 @@
 """The rooms of src/cxrbench: imports go downwards, the paper needs no torch, names are unique."""
 
 import ast
+import os
+import shutil
+import subprocess
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
-from cxrbench.paper.items import tables
+from conftest import ROOT, ran
 
 SOURCE = ROOT / "src"
 ROOMS = (  # each may import itself and what follows it
-    *("cli", "paper", "claims", "cost", "analysis", "compile", "cloud", "training", "platforms"),
-    *("evidence", "datasets", "study"),
+    *("cli", "paper", "claims", "cost", "results", "compile", "cloud", "training", "platforms"),
+    *("evidence", "datasets", "study", "statistics"),
 )
-WITHOUT_TORCH = ("paper", "claims", "cost", "analysis")
+WITHOUT_TORCH = ("paper", "claims", "cost", "results", "statistics")
 TORCH = {"torch", "torch_xla", "torchvision", "timm"}
 STATISTICS = {"scipy", "sklearn"}
 # Each loads in half a second what commands, or every job of a build, would wait for.
 QUICK = {
     "cxrbench.evidence.verify": STATISTICS | TORCH,  # cxrbench verify
     "cxrbench.claims.ledger": STATISTICS,  # cxrbench claims
-    "cxrbench.analysis.evaluate": {"sklearn"},
+    "cxrbench.results.scoring": {"sklearn"},
     "cxrbench.evidence.expected": STATISTICS | {"pandas", "pyarrow"},  # the end of every build
     "cxrbench.evidence.store": STATISTICS | {"pandas", "pyarrow"},  # adopt
     "cxrbench.cli": STATISTICS | {"pandas", "pyarrow"},
@@ -36,6 +39,7 @@ SHARED_NAMES = {
     "calibration": "whether scores are probabilities",
     "ledger": "the claims with their verdicts",
     "power": "what patients and seeds can show",
+    "predictions": "per-image predictions: one checks them, the other keeps a cell's",
 }
 
 
@@ -79,7 +83,7 @@ def imports(module: str, eager: bool = False) -> set[str]:
     return modules - {module}
 
 
-def test_imports_go_from_the_command_line_down_to_the_study() -> None:
+def test_imports_go_from_the_command_line_down_to_the_statistics() -> None:
     upwards = [
         f"{module} imports {other}"
         for module in FILES
@@ -127,6 +131,46 @@ def test_what_should_answer_at_once_loads_no_slow_library(module: str) -> None:
     assert list(loads(QUICK[module], module, {module})) == []
 
 
+# Imports and uses a room of statistics; packages that are hidden are as if they were not installed.
+ALONE = """
+import importlib, pkgutil, sys
+class Hidden:
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "pydantic", "typer", "snakemake", "yaml", "sklearn"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Hidden)
+import cxrbench.statistics as room
+for module in pkgutil.iter_modules(room.__path__):
+    importlib.import_module(f"cxrbench.statistics.{module.name}")
+from cxrbench.statistics.evaluate import evaluate
+from cxrbench.statistics.predictions import load_predictions
+print(len(evaluate(load_predictions(sys.argv[1])[0], replicates=2).table))
+"""
+
+
+def alone(room: Path, predictions: Path) -> subprocess.CompletedProcess[str]:
+    """What becomes of the statistics in ``room``/cxrbench where there is nothing else of cxrbench."""
+    shutil.copytree(SOURCE / "cxrbench/statistics", room / "cxrbench/statistics", dirs_exist_ok=True)
+    (room / "cxrbench/__init__.py").touch()
+    return ran(sys.executable, "-c", ALONE, predictions, env=os.environ | {"PYTHONPATH": str(room)})
+
+
+def test_the_statistics_can_leave(tmp_path, predictions) -> None:
+    predictions.to_csv(tmp_path / "predictions.csv", index=False)
+    done = alone(tmp_path, tmp_path / "predictions.csv")
+    assert done.returncode == 0 and int(done.stdout) > 100, done.stderr
+
+
+@pytest.mark.parametrize("borrowed", ["cxrbench.study.names", "pydantic", "torch"])
+def test_statistics_that_borrow_cannot_leave(borrowed: str, tmp_path, predictions) -> None:
+    predictions.to_csv(tmp_path / "predictions.csv", index=False)
+    planted = tmp_path / "cxrbench/statistics/planted.py"
+    planted.parent.mkdir(parents=True)
+    planted.write_text(f"import {borrowed}\n")
+    done = alone(tmp_path, tmp_path / "predictions.csv")
+    assert done.returncode and "ModuleNotFoundError" in done.stderr and f"import {borrowed}" in done.stderr
+
+
 def test_no_file_is_too_long_to_read() -> None:
     paths = [*SOURCE.rglob("*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("workflow/rules/*.smk")]
     lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in paths}
@@ -140,112 +184,3 @@ def test_no_two_rooms_have_modules_of_one_name() -> None:
             rooms[module.rpartition(".")[2]].add(room_of(module))
     shared = {name: sorted(of) for name, of in rooms.items() if len(of) > 1}
     assert {name: of for name, of in shared.items() if name not in SHARED_NAMES} == {}
-
-
-# -- the files that a reader opens ------------------------------------------------------------------
-
-# A route begins at the commands of the rules. `a -> b c`: of what `a` names only `b` and `c` are followed, as
-# a reader of one number goes on; a place without an arrow is followed to the end: all that it names, types
-# left out, and what that names. So a file counts if one line of it is on the way. The trainer that `train`
-# starts, and the functions of items.toml, are called by names in texts: they stand here, or are read there.
-CELL = (
-    *("cli.train:train", "cli.train:adopt", "training.child:main"),
-    "cli.scores:evaluate",  # to metrics.csv
-)
-WRITE_STATISTICS = "analysis.statistics:write_statistics"
-SCORED, SCORES = "analysis.statistics:_scored", "analysis.statistics:_scores"
-OF_CELL = (f"{SCORED} -> {SCORES}", f"{SCORES} -> analysis.estimates:estimate_cell")
-PRINTED = ("cli.report:tables -> cli.report:_read paper.latex:write_tables", "cli.report:_read")
-ROUTES = {
-    "cell": CELL,
-    # The abstract's macro AUROC, a mean over seeds with its interval: the macro `largest/auroc`.
-    "mean": (
-        *(*CELL, f"cli.report:statistics -> {WRITE_STATISTICS}", *PRINTED),
-        f"{WRITE_STATISTICS} -> {SCORED} analysis.components:spread",
-        *OF_CELL,
-        "paper.latex:write_tables -> paper.numbers:numbers paper.latex:macros",
-        "paper.numbers:numbers -> paper.numbers:_picked_numbers",
-    ),
-    # How two platforms differ in the main endpoint: a field of the table `parity`.
-    "difference": (
-        *(*CELL, f"cli.report:statistics -> {WRITE_STATISTICS}", *PRINTED),
-        f"{WRITE_STATISTICS} -> {SCORED} analysis.statistics:_parity",
-        *OF_CELL,
-        "paper.latex:write_tables -> paper.items:tables paper.tables:parity_of_platforms paper.latex:placed",
-    ),
-    # All statistics, tables and macros.
-    "all": (*CELL, "cli.report:statistics", "cli.report:tables"),
-}
-FILES_OPENED = {  # may only fall; the aims: 15, and 25 for a number
-    "cell": 25,
-    "mean": 32,
-    "difference": 34,
-    "all": 60,
-}
-
-
-def place(name: str) -> tuple[str, str]:
-    """The module and the name at its top of ``room.module:name``."""
-    module, _, top = name.partition(":")
-    return f"cxrbench.{module}", top
-
-
-def definitions(module: str) -> dict[str, ast.AST]:
-    """The functions, classes and values at the top of a module."""
-    nodes: dict[str, ast.AST] = {}
-    for node in TREES[module].body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            nodes[node.name] = node
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                names = [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
-                nodes |= dict.fromkeys(names, node.value)
-    return nodes
-
-
-def uses(module: str, top: str) -> Iterator[tuple[str, str]]:
-    """(module, name) of ours that stand in the code of a definition, types in its signatures left out."""
-    node = definitions(module)[top]
-    imported = {}
-    for tree in (TREES[module], node):
-        for statement in statements(tree, eager=tree is not node):
-            if isinstance(statement, ast.ImportFrom):
-                for alias in statement.names:
-                    imported[alias.asname or alias.name] = (str(statement.module), alias.name)
-    parts = list(ast.walk(node))
-    annotations = [getattr(part, name, None) for part in parts for name in ("returns", "annotation")]
-    types = {part for annotation in annotations if annotation for part in ast.walk(annotation)}
-    attributes = {part.attr for part in parts if isinstance(part, ast.Attribute)}
-    qualified = {part.value for part in parts if isinstance(part, ast.Attribute)}
-    for part in parts:
-        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
-            of, name = imported.get(part.value.id, ("", ""))
-            yield f"{of}.{name}", part.attr
-        elif isinstance(part, ast.Name) and part not in types:
-            of, name = imported.get(part.id, (module, part.id))
-            yield of, name
-            if part not in qualified:  # a module as a value: `for part in (power, pairs): part.numbers()`
-                yield from ((f"{of}.{name}", attribute) for attribute in attributes)
-    if (module, top) == place("paper.latex:write_tables"):
-        yield from (place(f"paper.{item.function}") for item in tables().values())
-
-
-def files_to_open(route: Iterable[str]) -> set[str]:
-    """The modules that a reader of a route of :data:`ROUTES` opens."""
-    steps = {place(name): to.split() for name, _, to in (step.partition(" -> ") for step in route)}
-    waiting, seen = list(steps), set(steps)
-    while waiting:
-        module, name = waiting.pop()
-        named = {(of, top) for of, top in uses(module, name) if of in FILES and top in definitions(of)}
-        if chosen := {place(to) for to in steps.get((module, name), ())}:
-            assert chosen <= named, f"{module}.{name} does not name {chosen - named}"
-            named = chosen
-        waiting += named - seen
-        seen |= named
-    return {module for module, _ in seen}
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_a_reader_opens_no_more_files_than_before(route: str) -> None:
-    opened = files_to_open(ROUTES[route])
-    assert len(opened) <= FILES_OPENED[route], (len(opened), sorted(opened))

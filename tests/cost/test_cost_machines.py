@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, money_results
-from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import comparable, cost_table, pricing_of
 from cxrbench.cost.write import write_cost_tables
 from cxrbench.evidence.record import Timing
 from cxrbench.paper.cost_tables import numbers as cost_values
 from cxrbench.paper.items import tables
 from cxrbench.paper.results import Results
+from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.files import write_csv
 

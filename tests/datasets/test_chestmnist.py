@@ -9,12 +9,12 @@ import pytest
 from medmnist import INFO, Evaluator
 
 from columns import LABELS, SCORES
-from cxrbench.analysis.auroc import auroc
-from cxrbench.analysis.evaluate import evaluate
-from cxrbench.analysis.sample import sample_of
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import data_present, pack, read_packed
 from cxrbench.evidence.predictions import read_predictions, write_predictions
+from cxrbench.statistics.auroc import auroc
+from cxrbench.statistics.evaluate import evaluate
+from cxrbench.statistics.sample import sample_of
 from cxrbench.study.config import ChestMnistSource, parse_study
 from cxrbench.study.names import UserError
 

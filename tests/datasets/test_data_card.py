@@ -5,11 +5,11 @@ import pytest
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from conftest import ROOT, must_work
-from cxrbench.analysis.label_noise import EXACT, NONE, label_noise, read_adjudicated
 from cxrbench.datasets.decoding import contrast_table
 from cxrbench.datasets.split import splits
 from cxrbench.paper import formats
 from cxrbench.paper.data_card import NOISE_COLUMNS, write_card
+from cxrbench.results.label_noise import EXACT, NONE, label_noise, read_adjudicated
 
 CARD, REGISTRY = ROOT / "data/README.md", ROOT / "data/registry.csv"
 

@@ -20,12 +20,12 @@ from columns import SCORES
 from conftest import ROOT, must_fail, must_work, put_at, ran
 from cxrbench.evidence import allowed, private
 from cxrbench.evidence.allowed import ROWS, Versions, conforming, odd_in_record, own_lines, sentence, short
-from cxrbench.evidence.predictions import LABEL
 from cxrbench.evidence.received import MOST_MEMORY, unpack, unpack_limited
 from cxrbench.evidence.record import Record, read_record
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.evidence.sums import write_sums
 from cxrbench.evidence.verify import verify_recorded
+from cxrbench.statistics.predictions import LABEL
 from cxrbench.study.config import read_study
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import UserError

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
-from cxrbench.analysis.matrix import cells_table
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.names import Cell, UserError
 from cxrbench.training.plan import Plan

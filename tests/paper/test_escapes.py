@@ -26,8 +26,8 @@ for character in map(chr, (*range(0x3000), *range(0xE000, 0x20000), *range(0xE00
     OF_CATEGORY[unicodedata.category(character)].append(character)
 SAMPLES = {name: of[:400:13] for name, of in OF_CATEGORY.items()}
 # What once broke a document.
-BROKEN = """AMD EPYC \u2603;Mass \u2265 3 cm;x\u2082;\u2153;\u2162;\u2713;\u221e;\u3001;\u2212;e\u0301;\u0661;\uff11
-\U0001f600;\u202eabc;<script>alert(1)</script>;=HYPERLINK(1);+cmd|' /C calc'!A0;@SUM(1);-2+3|x;a|b
+BROKEN = """AMD EPYC \u2603;Mass \u2265 3 cm;x\u2082;\u2153;\u2162;\u2713;\u221e;\u3001;\u2212;e\u0301;\u0661
+\uff11;\U0001f600;\u202eabc;<script>alert(1)</script>;=HYPERLINK(1);+cmd|' /C calc'!A0;@SUM(1);-2+3|x;a|b
 \\input{/etc/passwd};`x`;$x$;%;\x1b[2J;a\rb""".replace("\n", ";").split(";")
 BROKEN.append("a\nb")
 TEXTS = st.text(max_size=40) | st.sampled_from(BROKEN)

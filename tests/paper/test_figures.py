@@ -10,14 +10,14 @@ from matplotlib.collections import LineCollection, PathCollection
 
 from columns import SCORES
 from conftest import ROOT
-from cxrbench.analysis.estimates import estimate_cell
-from cxrbench.analysis.parity import COLUMNS, family, parity
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.paper import figures, figures_platforms, items, tables
 from cxrbench.paper.items import as_text
 from cxrbench.paper.power import families
 from cxrbench.paper.results import Results, parity_drawn
-from cxrbench.study.config import Margins, read_study
+from cxrbench.statistics.estimates import estimate_cell
+from cxrbench.statistics.parity import COLUMNS, Margins, family, parity
+from cxrbench.study.config import read_study
 from cxrbench.study.names import Cell
 
 from .conftest import made_up

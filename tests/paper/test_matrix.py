@@ -102,6 +102,23 @@ def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> 
 
 
 @pytest.mark.parametrize(
+    ("others", "mean"),
+    [([], "mean over 2 findings and"), (["Edema"], "mean over findings and")],  # where networks differ in them
+)
+def test_the_summary_counts_findings_and_no_means_of_them(others: list[str], mean: str) -> None:
+    labels = {"resnet18": ["Mass", "Nodule"], "resnet50": ["Mass", "Nodule", *others]}
+    named = [
+        {**dict(zip(GROUP, ("nih-64px", network, "cpu"), strict=True)), "label": label}
+        for network, findings in labels.items()
+        for label in (*findings, "macro", "endpoint")
+    ]
+    metrics = pd.DataFrame(named).assign(metric="auroc", value=0.7, ci_low=0.6, ci_high=0.8, n_patients=510)
+    metrics["cell"] = metrics[GROUP].agg("/".join, axis=1) + "/seed0"
+    cells = metrics[[*GROUP, "cell"]].drop_duplicates().assign(seed=0, status="ok", origin="recorded")
+    assert mean in printed(made_up(cells=cells, metrics=metrics))
+
+
+@pytest.mark.parametrize(
     ("seeds", "patients", "spread", "ends"),
     [
         ([0.71], 510, None, "0.710 (0.610 to 0.810) patients of one seed"),

@@ -9,11 +9,11 @@ import pytest
 
 from columns import LABELS, SCORES
 from conftest import ROOT, change_record, must_fail
-from cxrbench.analysis.compare import REPRODUCTIONS, Comparison, Line, compare
-from cxrbench.analysis.evaluate import evaluate
 from cxrbench.cli.train import compared_lines
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
+from cxrbench.results.reproduction import REPRODUCTIONS, Comparison, Line, compare
+from cxrbench.statistics.evaluate import evaluate
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell
 

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from conftest import ROOT, change_record, money_results
-from cxrbench.analysis.matrix import cells_table
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.cost.porting import CASES, break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
@@ -21,6 +20,7 @@ from cxrbench.paper.items import figures, tables
 from cxrbench.paper.latex import listing, placed
 from cxrbench.paper.ledger import claims_one_by_one
 from cxrbench.paper.results import Results
+from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import read_study
 from cxrbench.study.files import write_csv
 

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.analysis.matrix import cells_table
 from cxrbench.evidence.record import DatasetIdentity
 from cxrbench.paper import items, readme
 from cxrbench.paper.conclusions import conclusions
@@ -16,6 +15,7 @@ from cxrbench.paper.formats import Values
 from cxrbench.paper.items import as_text
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
+from cxrbench.results.matrix import cells_table
 
 COUNTS = ("total", "ok", "failed", "not run", "refused")
 

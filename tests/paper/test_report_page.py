@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from columns import SCORES
 from conftest import ROOT, must_fail, text_of
-from cxrbench.analysis.matrix import REFUSED
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.cli import app
 from cxrbench.evidence.predictions import read_predictions, write_predictions
@@ -26,6 +25,7 @@ from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.items import as_text, figures, tables
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
+from cxrbench.results.matrix import REFUSED
 from cxrbench.study.files import sha256_file
 
 CELL = "nih128-64px/resnet18/cpu/seed0"

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from conftest import ROOT, change_record
-from cxrbench.analysis.evaluate import CELL_COLUMNS
-from cxrbench.analysis.matrix import cells_table
-from cxrbench.analysis.statistics import write_statistics
 from cxrbench.evidence.sums import write_sums
+from cxrbench.results.comparisons import write_statistics
+from cxrbench.results.matrix import cells_table
+from cxrbench.results.scoring import CELL_COLUMNS
 from cxrbench.study.config import read_study
 from cxrbench.study.files import write_csv
 

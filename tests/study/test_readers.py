@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.analysis.statistics import read_baselines
 from cxrbench.claims.file import read_claims
 from cxrbench.compile.reports import read_reported
 from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
+from cxrbench.results.literature import read_baselines
 from cxrbench.study.config import read_study
 from cxrbench.study.names import UserError, printable
 from cxrbench.study.readers import Document, read_text

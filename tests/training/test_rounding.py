@@ -1,5 +1,7 @@
 """Weights that an emulation holds in bf16: where they go, and that they are right on average."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cxrbench.study.config import parse_study
+from cxrbench.datasets.packed import read_packed
+from cxrbench.evidence.record import read_record
+from cxrbench.study import platforms
+from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.names import UserError
 from cxrbench.study.readers import Document
+from cxrbench.training.job import Interrupted
 from cxrbench.training.method import round_weights
+from cxrbench.training.run import Trainer
 from tests.conftest import ROOT
 
 
@@ -59,5 +66,64 @@ def test_only_the_cpu_emulates() -> None:
     study = Document(ROOT / "config/config.yaml").value
     block = next(block for block in study["cells"] if "emulated" in block["dataset"])
     block["platforms"] = ["cuda"]
-    with pytest.raises(UserError, match="emulated_weights are for cpu alone, not for cuda"):
+    with pytest.raises(UserError, match="emulated_weights is for cpu alone, not for cuda"):
         parse_study(study, "config")
+    block["platforms"] = ["cpu"]
+    block = next(block for block in study["cells"] if "arith-tf32" in block["dataset"])
+    block["platforms"] = ["xla_cpu"]
+    with pytest.raises(UserError, match="arithmetic is for cpu alone, not for xla_cpu"):
+        parse_study(study, "config")
+
+
+@pytest.mark.parametrize("given", [{"precision": "bf16"}, {"activation_checkpointing": True}])
+def test_an_emulated_arithmetic_is_of_fp32_and_recomputes_nothing(given: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="arithmetic tf32_conv"):
+        Recipe(epochs=1, batch=8, arithmetic="tf32_conv", **given)  # type: ignore[arg-type]
+
+
+def test_recipes_from_before_emulation_keep_their_hash() -> None:
+    recorded = read_record(ROOT / "data/recorded/nih128-32px-fp32/resnet18/cpu/seed0")
+    assert Recipe.model_validate(recorded.recipe).hash() == recorded.recipe_hash
+    other = Recipe.model_validate(recorded.recipe | {"arithmetic": "fp32_reordered"})
+    assert other.hash() != recorded.recipe_hash
+
+
+def state_of(trainer: Trainer) -> list[torch.Tensor]:
+    moments = [
+        state[name] for state in trainer.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")
+    ]
+    return [*trainer.network.state_dict().values(), *moments, *trainer.averaged.state.values()]
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "steps"),
+    [("bf16_stochastic", 3), *(pytest.param("tf32_conv", n, marks=pytest.mark.slow) for n in (1, 3))],
+)
+def test_an_emulated_run_resumes_bit_for_bit_after_an_odd_step(
+    make_job, recipe: Recipe, arithmetic: str, steps: int
+) -> None:
+    emulated = recipe.model_copy(update={"arithmetic": arithmetic, "epochs": 1})
+    threads = torch.get_num_threads()
+
+    def trainer(name: str, stop: Callable[[], bool]) -> Trainer:
+        job = make_job(name, architecture="test_resnet", recipe=emulated)
+        job.checkpoints.mkdir(parents=True, exist_ok=True)
+        platform = platforms.load("cpu", recipe.threads, "fp32", None, arithmetic)  # type: ignore[arg-type]
+        return Trainer(job, read_packed(job.packed), platform, stop)
+
+    whole = trainer("whole", lambda: False)
+    expected = [whole.run(), whole.last_scores()]
+    votes = iter(range(1, 1000))
+    halted = trainer("halted", lambda: next(votes) == steps)
+    with pytest.raises(Interrupted):
+        halted.run()
+    assert halted.progress.step == steps
+    torch.manual_seed(999)  # a new process starts anywhere
+    again = trainer("halted", lambda: False)
+    assert again.resumed
+    scores = [again.run(), again.last_scores()]
+    torch.set_num_threads(threads)
+    assert all(map(torch.equal, state_of(again), state_of(whole)))
+    for mine, theirs in zip(scores, expected, strict=True):
+        assert mine.keys() == theirs.keys() and all((mine[key] == theirs[key]).all() for key in mine)
+    assert (expected[0]["test"] != expected[1]["test"]).any()  # averaged weights and the last ones

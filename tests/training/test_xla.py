@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms
-from cxrbench.evidence.predictions import read_predictions, scores_of
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS, EvidenceStore, check_evidence
 from cxrbench.paper.latex import xla_listing
 from cxrbench.paper.results import read_measurements
+from cxrbench.statistics.predictions import scores_of
 from cxrbench.study import platforms
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.names import UserError

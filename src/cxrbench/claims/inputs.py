@@ -71,7 +71,7 @@ def read_context(prices: Path | str, tables: Path | str) -> Context:
 
 
 def _read_metrics(path: Path) -> pd.DataFrame:
-    from cxrbench.analysis.evaluate import read_metrics  # it loads scipy: not for a ledger without scores
+    from cxrbench.results.scoring import read_metrics  # it loads scipy: not for a ledger without scores
 
     return read_metrics(path)
 

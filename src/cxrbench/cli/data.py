@@ -197,8 +197,8 @@ def data_tables(
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",
 ) -> None:
     """Write splits.csv (all splits with hashes) and label_noise.csv (labels against adjudicated ones)."""
-    from cxrbench.analysis.label_noise import label_noise
     from cxrbench.datasets.split import splits
+    from cxrbench.results.label_noise import label_noise
     from cxrbench.study.files import write_csv
 
     write_csv(out / "splits.csv", splits())

@@ -55,7 +55,7 @@ def differing(cells: list[Cell], runs: Path, recorded: Path) -> tuple[list[Cell]
 
     Prints what is recorded already, and what would change.
     """
-    from cxrbench.analysis.compare import replacement
+    from cxrbench.results.reproduction import replacement
 
     kept = [cell for cell in cells if (cell.folder(recorded) / "record.json").exists()]
     changes = {cell: replacement(cell, cell.folder(runs), recorded) for cell in kept}

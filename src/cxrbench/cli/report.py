@@ -34,7 +34,7 @@ def cells(
     out: CsvOption = RESULTS / "tables/cells.csv",
 ) -> None:
     """Write one row per cell: status, origin, time, machine and commit."""
-    from cxrbench.analysis.matrix import cells_table
+    from cxrbench.results.matrix import cells_table
     from cxrbench.study.config import read_study
     from cxrbench.study.files import write_csv
 
@@ -48,7 +48,7 @@ def statistics(
     baselines: Annotated[Path, typer.Option(help="Published values.")] = Path("data/baselines.csv"),
 ) -> None:
     """Write the tables of parity, spread over seeds, power, subgroups, literature and F1."""
-    from cxrbench.analysis.statistics import write_statistics
+    from cxrbench.results.comparisons import write_statistics
 
     write_statistics(results, study, baselines)
 

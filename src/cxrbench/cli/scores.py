@@ -26,7 +26,7 @@ from cxrbench.cli.words import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cxrbench.analysis.power import SeedSpread
+    from cxrbench.statistics.power import SeedSpread
 
 SOURCE = (
     "A cell's folder, its record.json, or predictions as Parquet or CSV. Columns: image; label_NAME (0, 1 or"
@@ -57,17 +57,16 @@ def evaluate(
 
     Example: cxrbench evaluate predictions.parquet
     """
-    from cxrbench.analysis.evaluate import evaluate_cells, evaluate_file
-    from cxrbench.study.config import Endpoint
+    from cxrbench.results.scoring import evaluate_cells, evaluate_file
     from cxrbench.study.files import write_csv
     from cxrbench.study.names import UserError
 
-    files, endpoint = sources or [], Endpoint(positive_patients=positive_patients)
+    files = sources or []
     records = [path for path in files if path.name == "record.json"]
     if records == files and (files or out):  # a study without evidence has a table without rows
-        table, notes = evaluate_cells(records, replicates, endpoint)
+        table, notes = evaluate_cells(records, replicates, positive_patients)
     elif len(files) == 1:
-        table, notes = evaluate_file(files[0], replicates, endpoint, say)
+        table, notes = evaluate_file(files[0], replicates, positive_patients, say)
     else:
         raise UserError("evaluate takes one file of predictions, or the record.json of one or more cells")
     if out:
@@ -84,7 +83,7 @@ def _in_a_terminal(table: pd.DataFrame) -> str:
     """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
     import pandas as pd
 
-    from cxrbench.analysis.evaluate import one_per_metric
+    from cxrbench.statistics.evaluate import one_per_metric
 
     rows = one_per_metric(table).replace({"metric": {"f1_macro": "f1"}})
     by_key = rows.set_index(["label", "metric"])
@@ -228,7 +227,7 @@ def power(
     """
     import pandas as pd
 
-    from cxrbench.analysis.power import Design, SeedSpread, answers
+    from cxrbench.statistics.power import Design, SeedSpread, answers
     from cxrbench.study.names import UserError
 
     if patient_se is None:
@@ -285,7 +284,7 @@ def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list
 
 def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     """Return whether the seeds and patients of all rows suffice, and how many seeds would."""
-    from cxrbench.analysis.components import POWER
+    from cxrbench.statistics.components import POWER
 
     power, needed = table["power_at_zero"], table["seeds_needed"].dropna()
     several = "dataset" in table and len(table[["dataset", "architecture", "platform"]].drop_duplicates()) > 1
@@ -304,7 +303,7 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
 
 def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], SeedSpread]]:
     """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
-    from cxrbench.analysis.power import METRICS, recorded_spreads
+    from cxrbench.statistics.power import METRICS, recorded_spreads
     from cxrbench.study.files import read_csv
     from cxrbench.study.names import UserError, suggestion
 
@@ -334,8 +333,8 @@ def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], st
     """Return the share that was measured, and with its interval in words; those of tables if none was."""
     import pandas as pd
 
-    from cxrbench.analysis.pairs import ALL, measured_share
-    from cxrbench.analysis.power import SHARES
+    from cxrbench.statistics.power import SHARES
+    from cxrbench.statistics.shares import ALL, measured_share
 
     row = measured_share(pd.read_csv(path), architecture, metric) if path.exists() else None
     if row is None:

@@ -34,8 +34,8 @@ from cxrbench.study.names import Cell, UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cxrbench.analysis.compare import Comparison
     from cxrbench.cost.forecast import Download
+    from cxrbench.results.reproduction import Comparison
     from cxrbench.training.job import Job
     from cxrbench.training.plan import Plan
 
@@ -345,11 +345,11 @@ def compare_with_recorded(
 
     Speed is compared only between machines with the same device and processor.
     """
-    from cxrbench.analysis.compare import compare
     from cxrbench.cost.costs import cost_table, pricing_of
     from cxrbench.evidence.record import read_record
     from cxrbench.evidence.store import EvidenceStore
     from cxrbench.paper.cost_tables import mark
+    from cxrbench.results.reproduction import compare
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import Plan
 
@@ -383,8 +383,8 @@ def compare_with_recorded(
 
 def compared_lines(comparison: Comparison) -> str:
     """Return the lines as a table for a terminal."""
-    from cxrbench.analysis.compare import SPEED
     from cxrbench.paper.formats import missing
+    from cxrbench.results.reproduction import SPEED
 
     rows: list[tuple[str, ...]] = [
         ("", "yours", "recorded", "tolerance", "", "where the tolerance comes from")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.datasets.split import draw_split
-from cxrbench.study.columns import read_columns
+from cxrbench.statistics.columns import read_columns
 from cxrbench.study.config import TableSource
 from cxrbench.study.names import UserError, nearest
 from cxrbench.study.readers import shortened

@@ -11,8 +11,9 @@ import pandas as pd
 from pydantic import ValidationError
 
 from cxrbench.evidence.allowed import EPOCH
-from cxrbench.evidence.predictions import labels_of, macro_auroc, scores_of
+from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import Record
+from cxrbench.statistics.predictions import labels_of, scores_of
 from cxrbench.study.config import Recipe
 from cxrbench.study.platforms import ENTRIES, Entry
 

@@ -29,7 +29,7 @@ from cxrbench.evidence.contribution import (
     machines_of,
     row_in_words,
 )
-from cxrbench.evidence.predictions import LABEL, SCORE, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.private import clean_record, cleaned, without_places
 from cxrbench.evidence.record import LOG, RECORD, Record, read_json, read_record
 from cxrbench.evidence.store import (
@@ -45,6 +45,7 @@ from cxrbench.evidence.store import (
 )
 from cxrbench.evidence.sums import SUMS, read_sums, sums_of, updated_sums
 from cxrbench.evidence.verify import Verified, verify_recorded
+from cxrbench.statistics.predictions import LABEL, SCORE
 from cxrbench.study.config import Study
 from cxrbench.study.files import json_text
 from cxrbench.study.names import PART, Cell, UserError, find_cells, printable

@@ -21,6 +21,7 @@ from cxrbench.study.platforms import ACCELERATED, ENTRIES
 
 SCHEMA_VERSION = 1
 RECORD, PREDICTIONS, LOG = "record.json", "predictions.parquet", "train.log"
+LAST = "predictions_last.parquet"  # of the test part, by the weights after the last step, without averaging
 BUSY = 0.10  # share of the cores that other processes may use before speed and cost are marked
 
 Status = Literal["ok", "compile_failed", "load_failed", "out_of_memory", "timed_out", "diverged", "crashed"]
@@ -167,6 +168,9 @@ class Record(RecordPart):
     platform: dict[str, Any] = Field({}, description="what the platform itself reports, e.g. fallbacks")
     history: list[EpochStats] = []
     predictions_sha256: str | None = None
+    predictions_last_sha256: str | None = Field(
+        None, description="of the last weights; none in older records"
+    )
     kept_weights_sha256: str | None = Field(None, description="of the weights that were scored, where kept")
     log_sha256: str | None = None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Record, read_record
+from cxrbench.evidence.record import LAST, LOG, PREDICTIONS, RECORD, Record, read_record
 from cxrbench.evidence.sums import SUMS, read_sums, updated_sums
 from cxrbench.study.config import AnySource, Study
 from cxrbench.study.files import remedy, sha256_file, sha256_json, written_aside
@@ -17,7 +17,7 @@ from cxrbench.study.names import Cell, UserError, find_cells
 from cxrbench.study.platforms import ENTRIES
 
 SETTINGS = "datasets.json"  # of packed datasets by their hash, for records that do not have them
-EVIDENCE_FILES = (PREDICTIONS, LOG, RECORD)  # of a cell; the record last: it is what others wait for
+EVIDENCE_FILES = (PREDICTIONS, LAST, LOG, RECORD)  # of a cell; the record last: it is what others wait for
 Origin = Literal["fresh", "recorded", "refused", "nowhere"]
 
 
@@ -151,7 +151,12 @@ def check_evidence(folder: Path, cell: Cell) -> Record:
     record = read_record(folder)
     if record.cell != str(cell):
         raise UserError(f"{folder}: the record is of cell {record.cell}; move it to the folder of that cell")
-    for name, expected in ((PREDICTIONS, record.predictions_sha256), (LOG, record.log_sha256)):
+    named = {
+        PREDICTIONS: record.predictions_sha256,
+        LAST: record.predictions_last_sha256,
+        LOG: record.log_sha256,
+    }
+    for name, expected in named.items():
         path = folder / name
         if not path.exists():
             if expected is not None:

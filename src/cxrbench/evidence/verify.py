@@ -29,10 +29,11 @@ from cxrbench.evidence.checks import (
 from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.expected import EXPECTED, read_expected
 from cxrbench.evidence.history import commit_problems, removed_records
-from cxrbench.evidence.predictions import LABEL, SCORE, findings_of, labels_of, read_predictions
-from cxrbench.evidence.record import LOG, PREDICTIONS, RECORD, Record
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import LAST, LOG, PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
+from cxrbench.statistics.predictions import LABEL, SCORE, findings_of, labels_of
 from cxrbench.study.config import NihSource, PhantomSource, Study
 from cxrbench.study.files import cores, explained, remedy
 from cxrbench.study.names import Cell, UserError, find_cells, printable
@@ -117,8 +118,23 @@ def _read(root: Path, cell: Cell) -> _Read:
     if predictions is None:
         return _Read(of_record, record)
     rows = predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
+    of_record += _last_problems(folder, rows)
     of_scores, odd = [*score_problems(record, predictions)], [*doubts(record, predictions)]
     return _Read(of_record, record, rows, of_scores, odd, ranks(predictions))
+
+
+def _last_problems(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
+    """Yield why the scores of the last weights, where there are some, are not of the same test images."""
+    if not (path := folder / LAST).exists():
+        return
+    try:
+        last = read_predictions(path)
+    except UserError as error:
+        yield str(error)
+        return
+    mine = last.loc[:, ~last.columns.str.startswith(SCORE)]
+    if not mine.equals(rows[rows["split"] == "test"].reset_index(drop=True)):
+        yield f"{path}: its images, patients or labels are not those of the test part in {PREDICTIONS}"
 
 
 def _changed_files(root: Path, cells: list[Cell]) -> Iterator[str]:

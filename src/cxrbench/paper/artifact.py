@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.analysis.compare import tolerances
-from cxrbench.analysis.matrix import NOT_RUN
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
 from cxrbench.datasets.registry import hosted
@@ -20,6 +18,8 @@ from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.formats import ends
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
+from cxrbench.results.matrix import NOT_RUN
+from cxrbench.results.reproduction import tolerances
 from cxrbench.study.names import Cell, UserError, find_cells
 
 REBUILD = "make paper-from-evidence"

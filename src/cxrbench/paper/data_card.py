@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.label_noise import EXACT, NONE, label_noise
 from cxrbench.datasets.decoding import contrast_table
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.registry import read_files
@@ -24,6 +23,7 @@ from cxrbench.paper.formats import (
     table,
 )
 from cxrbench.paper.results import Results
+from cxrbench.results.label_noise import EXACT, NONE, label_noise
 
 _SPLITS: Columns = {
     "Split": "split",

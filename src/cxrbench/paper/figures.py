@@ -19,14 +19,15 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_curve
 
-from cxrbench.analysis.calibration import reliability
-from cxrbench.analysis.matrix import NOT_RUN, in_words, matrix, tally
-from cxrbench.analysis.sample import sample_of
-from cxrbench.evidence.predictions import findings_of, read_predictions
+from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.formats import words
 from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, real_first
+from cxrbench.results.matrix import NOT_RUN, in_words, matrix, tally
+from cxrbench.statistics.calibration import reliability
+from cxrbench.statistics.predictions import findings_of
+from cxrbench.statistics.sample import sample_of
 from cxrbench.study.files import written_aside
 from cxrbench.study.names import GROUP
 from cxrbench.study.platforms import PLATFORMS

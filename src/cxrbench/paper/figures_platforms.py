@@ -5,8 +5,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cxrbench.analysis.components import POWER
-from cxrbench.analysis.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS
@@ -26,6 +24,8 @@ from cxrbench.paper.figures import (
 from cxrbench.paper.formats import words
 from cxrbench.paper.measurements import steps_in_fp32
 from cxrbench.paper.results import Results, host_in_words, parity_drawn, processors_differ, read_measurements
+from cxrbench.statistics.components import POWER
+from cxrbench.statistics.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
 
 
 def parity(read: Results) -> Figure:

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.analysis import simulated
-from cxrbench.analysis.components import POWER
-from cxrbench.analysis.parity import family_counts
-from cxrbench.analysis.power import (
+from cxrbench.paper.blocks import as_markdown
+from cxrbench.paper.formats import Columns, Filled, Range, Table, Value, Values, WithInterval, range_or, table
+from cxrbench.paper.results import Results, is_phantom
+from cxrbench.results import simulated
+from cxrbench.results.literature import reproductions
+from cxrbench.statistics.components import POWER
+from cxrbench.statistics.parity import family_counts
+from cxrbench.statistics.power import (
     ASSUMED,
     DIFFERENCE,
     PREPRINT,
@@ -17,10 +21,6 @@ from cxrbench.analysis.power import (
     sufficient_seeds,
     upper_seeds,
 )
-from cxrbench.analysis.statistics import reproductions
-from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.formats import Columns, Filled, Range, Table, Value, Values, WithInterval, range_or, table
-from cxrbench.paper.results import Results, is_phantom
 from cxrbench.study.names import GROUP
 
 _METRICS = {"auroc": "AUROC, main endpoint", "f1_macro": "F1, macro", "f1_micro": "F1, micro"}

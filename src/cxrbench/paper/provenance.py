@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from cxrbench.analysis.matrix import NOT_RUN, state_of
 from cxrbench.compile.reports import read_reported
 from cxrbench.evidence.record import short_processor
 from cxrbench.paper.formats import Fields, Table, listed, missing, of_kinds, words
 from cxrbench.paper.results import Results, host_in_words
+from cxrbench.results.matrix import NOT_RUN, state_of
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import GROUP
 

@@ -10,11 +10,12 @@ from typing import Any, get_type_hints
 
 import pandas as pd
 
-from cxrbench.analysis.estimates import ENDPOINT
-from cxrbench.analysis.evaluate import prevalence, read_metrics
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, read_measured
 from cxrbench.paper.formats import Range, WithInterval
+from cxrbench.results.scoring import read_metrics
+from cxrbench.statistics.estimates import ENDPOINT
+from cxrbench.statistics.evaluate import prevalence
 from cxrbench.study.config import NihSource, Study, read_study
 from cxrbench.study.files import read_csv
 from cxrbench.study.names import GROUP
@@ -99,7 +100,9 @@ class Results:
         if not isinstance(config, NihSource):
             return dataset
         pretrained = "" if recipe.weights == "scratch" else "pretrained"
-        parts = (f"{config.pixels} px", recipe.precision, _EMULATED[recipe.emulated_weights], pretrained)
+        arithmetic = "" if recipe.arithmetic == "own" else f"emulated {recipe.arithmetic.replace('_', ' ')}"
+        emulated = _EMULATED[recipe.emulated_weights]
+        parts = (f"{config.pixels} px", recipe.precision, emulated, arithmetic, pretrained)
         return ", ".join(filter(None, parts))
 
     def best(self) -> Group | None:

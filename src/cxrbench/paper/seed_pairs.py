@@ -6,10 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.estimates import ENDPOINT
-from cxrbench.analysis.measures import DEFINITIONS
-from cxrbench.analysis.pairs import ALL, AND_PROCESSOR, JUDGED, OF_METRIC, PLATFORM, PROCESSOR, SEED
-from cxrbench.analysis.power import DIFFERENCE
 from cxrbench.paper.formats import (
     Columns,
     Fields,
@@ -25,6 +21,11 @@ from cxrbench.paper.formats import (
     text,
 )
 from cxrbench.paper.results import Results, difference, is_phantom, processors_differ, seeds_of
+from cxrbench.results.pairs import JUDGED, PLATFORM, PROCESSOR, SEED
+from cxrbench.statistics.estimates import ENDPOINT
+from cxrbench.statistics.measures import DEFINITIONS
+from cxrbench.statistics.power import DIFFERENCE
+from cxrbench.statistics.shares import ALL, AND_PROCESSOR, OF_METRIC
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}
 WORDS = {  # of what is changed, in the order of figure and table

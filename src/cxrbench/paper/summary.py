@@ -7,10 +7,10 @@ from textwrap import indent
 import pandas as pd
 from tabulate import tabulate
 
-from cxrbench.analysis.matrix import State, matrix, state_of, tally
 from cxrbench.evidence.expected import EXPECTED, read_expected
 from cxrbench.paper.formats import missing, text
 from cxrbench.paper.results import Group, Results
+from cxrbench.results.matrix import State, matrix, state_of, tally
 from cxrbench.study.names import GROUP
 
 
@@ -23,8 +23,8 @@ def summary(read: Results, result: Path, expected: Path = EXPECTED) -> str:
         rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
     seeds = read.metrics.query("metric == 'auroc' and label == 'macro'").groupby(GROUP, sort=False)
     scores = [[*group, *_score(read, group, rows)] for group, rows in seeds]
-    findings = read.metrics.query("metric == 'auroc' and label != 'macro'").groupby("cell")["label"].nunique()
-    count = f"{findings.iloc[0]} " if findings.nunique() == 1 else ""
+    counts = {len(read.findings(*group)) for group, _ in seeds}
+    count = f"{min(counts)} " if len(counts) == 1 else ""
     mean = f"mean over {count}findings and over seeds (95 % interval), and what the interval covers"
     shown = _aligned(scores) if scores else "no cell has scores"
     lines = ["", "Cells (seeds per state)", indent(_aligned(rows), "  ")]

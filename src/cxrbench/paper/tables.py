@@ -7,10 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.analysis.estimates import ENDPOINT
-from cxrbench.analysis.pairs import JUDGED
-from cxrbench.analysis.parity import EVERY, Cause
-from cxrbench.analysis.subgroups import NO_CLAIM, WIDEST
 from cxrbench.paper.formats import (
     UNDEFINED,
     Columns,
@@ -38,6 +34,10 @@ from cxrbench.paper.results import (
     range_of_seeds,
     seeds_of,
 )
+from cxrbench.results.pairs import JUDGED
+from cxrbench.results.subgroups import NO_CLAIM, WIDEST
+from cxrbench.statistics.estimates import ENDPOINT
+from cxrbench.statistics.parity import EVERY, Cause
 from cxrbench.study.names import GROUP
 from cxrbench.study.recipe import SPLITS
 

@@ -4,7 +4,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -90,6 +90,13 @@ class Platform:
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of forward and loss: bf16 autocast, or nothing for fp32."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+    def arithmetic(self) -> AbstractContextManager[Any]:
+        """The context of forward, loss and backward, where another device's arithmetic is emulated."""
+        return nullcontext()
+
+    def settle(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Bring weights and moments to what this device keeps of them between steps: all, unless emulated."""
 
     def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
         """``work`` (tensors or None in, tensors or None out), as this device repeats it fastest.

@@ -105,8 +105,10 @@ def say(text: str) -> None:
 
 
 # Files of the package that decide the result of a command; the modules at its top level always count.
-SCORING = ("study/*", "evidence/*", "analysis/*", "datasets/nih_table.py", "cli/scores.py")
-_ROOMS = ("analysis", "claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "study")
+SCORING = ("study/*", "evidence/*", "statistics/*", "results/*", "datasets/nih_table.py", "cli/scores.py")
+_ROOMS = (
+    *("claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "results", "statistics", "study"),
+)
 REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py", "training/*.txt")
 
 

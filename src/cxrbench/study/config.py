@@ -259,10 +259,10 @@ class Study(Strict):
             recipe = self.recipe(block.dataset)
             precision = recipe.precision
             for platform in block.platforms:
-                if recipe.emulated_weights != "fp32" and platform != "cpu":
-                    raise ValueError(
-                        f"cells.{number}: emulated_weights are for cpu alone, not for {platform}"
-                    )
+                emulated = {"emulated_weights": "fp32", "arithmetic": "own"}
+                for key, own in emulated.items():
+                    if getattr(recipe, key) != own and platform != "cpu":
+                        raise ValueError(f"cells.{number}: {key} is for cpu alone, not for {platform}")
                 if precision not in (offered := ENTRIES[platform].precisions):
                     fault = (
                         f"the recipe of {block.dataset} is in {precision}, which {platform} does not offer"

@@ -1,16 +1,17 @@
-"""Names: that of a cell, ``dataset/architecture/platform/seedN``; and what is said of a wrong one.
-
-A :class:`UserError` says what is wrong, where, and what to do.
-"""
+"""Names: that of a cell, ``dataset/architecture/platform/seedN``; and what is said of a wrong one."""
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+from cxrbench.statistics.errors import UserError as UserError
+from cxrbench.statistics.errors import and_more as and_more
+from cxrbench.statistics.errors import nearest as nearest
+from cxrbench.statistics.errors import printable as printable
 
 GROUP = ["dataset", "architecture", "platform"]  # columns: the cells of these are seeds of one training
 PART = r"[\w][\w.\-]{0,99}"
@@ -19,29 +20,6 @@ _NAME = re.compile(
 )
 NAME_FORM = "a name: at most 100 letters, digits, dots, hyphens and underscores, the first no dot or hyphen"
 _LISTED = 12  # names that a message lists
-
-
-def printable(text: object) -> str:
-    """Return ``text`` with control characters escaped: names must not steer a terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
-
-
-class UserError(Exception):
-    """Wrong config, missing data, damaged evidence: shown as one message, never as a traceback."""
-
-    def __init__(self, message: object) -> None:
-        super().__init__("\n".join(map(printable, str(message).split("\n"))))
-
-
-def nearest(word: str, names: Iterable[str], count: int = 3) -> str:
-    """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
-    close = difflib.get_close_matches(word, list(map(str, names)), n=count, cutoff=0.5)
-    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
-def and_more(count: int) -> str:
-    """Return `` and 3 more``; nothing where there are none."""
-    return f" and {count:,} more" if count else ""
 
 
 def suggestion(word: str, names: Collection[str], count: int = 3) -> str:

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from cxrbench.study.names import UserError
-from cxrbench.study.recipe import Compiler
+from cxrbench.study.recipe import Arithmetic, Compiler
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,17 @@ def installed(package: str) -> str | None:
     return None
 
 
-def load(name: str, threads: int, precision: str, compiler: Compiler | None = None) -> Any:
+def load(
+    name: str,
+    threads: int,
+    precision: str,
+    compiler: Compiler | None = None,
+    arithmetic: Arithmetic = "own",
+) -> Any:
     """Return the ``Platform`` (platforms/base.py) called ``name``; UserError when it cannot run here.
 
-    ``compiler`` is the recipe's; None: its defaults. A platform's environment is set before its module, and
-    what it imports, is imported.
+    ``compiler`` (None: its defaults) and ``arithmetic`` are the recipe's. A platform's environment is set
+    before its module, and what it imports, is imported.
     """
     if reason := unavailable(name):
         raise UserError(f"platform {name} cannot run here: {reason}")
@@ -151,6 +157,9 @@ def load(name: str, threads: int, precision: str, compiler: Compiler | None = No
     if settings := _settings(name):
         os.environ.update(settings.environment(precision, compiler or Compiler(), os.environ))
     module = importlib.import_module(f"cxrbench.platforms.{ENTRIES[name].module}")
+    if arithmetic != "own":
+        emulation = importlib.import_module("cxrbench.platforms.emulated")
+        return emulation.emulated(getattr(module, ENTRIES[name].cls), threads, precision, arithmetic)
     return getattr(module, ENTRIES[name].cls)(threads, precision)
 
 

@@ -22,8 +22,9 @@ from pydantic import (
     ValidationError,
 )
 
+from cxrbench.statistics.errors import shortened as shortened
 from cxrbench.study.files import explained
-from cxrbench.study.names import UserError, nearest, printable, suggestion
+from cxrbench.study.names import UserError, nearest, suggestion
 
 LARGEST = 64 * 2**20  # bytes of a file that people edit; the longest list of images has 3 MB
 DEEPEST, MOST_VALUES, LONGEST_NUMBER = 50, 100_000, 40  # YAML: levels, values with aliases expanded, digits
@@ -198,12 +199,6 @@ def complaint(error: Any, keys: Collection[str] = ()) -> str:
         return f"unknown value '{shortened(given)}'{hint}; use one of {values}"
     words = _WORDS.get(kind, error["msg"]).format(**context)
     return f"'{shortened(given)}' {words}; correct it"
-
-
-def shortened(value: object) -> str:
-    """Return a value for a message: printable, and the beginning alone when it is long."""
-    text = printable(value)
-    return text if len(text) <= 100 else f"{text[:60]}... ({len(text)} characters)"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

@@ -22,6 +22,7 @@ Split = Literal["train", "val", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
 Precision = Literal["fp32", "tf32", "bf16"]
 EmulatedWeights = Literal["fp32", "bf16_nearest", "bf16_stochastic"]
+Arithmetic = Literal["own", "fp32_reordered", "matmult_bf16", "tf32_conv", "bf16_nearest", "bf16_stochastic"]
 WEIGHTS_TABLE = Path("data/weights.csv")  # a row per published file: its package, and the hash of its tensors
 _UNRECORDED_COMPILER = {"model_type": "generic", "optlevel": 2}
 # Implied values of fields that older records lack: a field with this value is not hashed.
@@ -32,6 +33,7 @@ _UNRECORDED: dict[str, Any] = {
     "drop_rate": 0.0,
     "deterministic": True,
     "emulated_weights": "fp32",
+    "arithmetic": "own",
 }
 
 
@@ -128,12 +130,29 @@ class Recipe(Strict):
         description="weights held in bf16, emulated on cpu alone: rounded after each step to the nearest "
         "value, or stochastically, as Trainium's documented mode does",
     )
+    arithmetic: Arithmetic = Field(
+        "own",
+        description="that of the platform; or a documented one of another device, emulated on cpu alone "
+        "(docs/arithmetic.md)",
+    )
     deterministic: bool = Field(
         True, description="kernels that repeat to the bit, where cuda has a choice; false: the fastest"
     )
     activation_checkpointing: bool = False
     threads: Count = Field(2, description="CPU threads of the trainer: one and two give different bits")
     compiler: Compiler = Compiler.model_validate(_UNRECORDED_COMPILER)
+
+    @model_validator(mode="after")
+    def _emulated_in_fp32(self) -> Self:
+        if self.arithmetic == "own":
+            return self
+        if self.precision != "fp32" or self.emulated_weights != "fp32":
+            raise ValueError(
+                f"arithmetic {self.arithmetic} rounds fp32 itself; drop precision and emulated_weights"
+            )
+        if self.activation_checkpointing:  # would be computed again outside of the emulation
+            raise ValueError(f"arithmetic {self.arithmetic} cannot recompute; drop activation_checkpointing")
+        return self
 
     def hash(self) -> str:
         """Return sixteen hex digits that depend on all values above but the path of a weights file."""

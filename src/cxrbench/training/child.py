@@ -1,7 +1,7 @@
 """The trainer process: ``python -m cxrbench.training.child JOB.json``.
 
 With several processes it starts itself again under torchrun, and ends like the first that failed. Exit codes
-are those of ``Ending``; 0 with predictions.parquet in the work folder.
+are those of ``Ending``; 0 with both files of predictions in the work folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
-from cxrbench.evidence.record import PREDICTIONS  # noqa: E402
+from cxrbench.evidence.record import LAST, PREDICTIONS  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
 from cxrbench.study.names import UserError  # noqa: E402
 from cxrbench.training.job import PDEATHSIG, WEIGHTS, Diverged, Ending, Interrupted, Job, event, prctl  # noqa: E402
@@ -101,7 +101,9 @@ def train_job(job: Job, trial: bool = False) -> None:
         raise UserError(f"the environment cannot train: {error}; run `make setup`") from error
     event("phase", phase="setup")
     packed, recipe = read_packed(job.packed), job.recipe
-    platform: Platform = platforms.load(job.platform, recipe.threads, recipe.precision, recipe.compiler)
+    platform: Platform = platforms.load(
+        job.platform, recipe.threads, recipe.precision, recipe.compiler, recipe.arithmetic
+    )
     if not recipe.deterministic:
         platform.allow_fastest_kernels()
     if trial:
@@ -122,10 +124,11 @@ def train_job(job: Job, trial: bool = False) -> None:
     event("facts", parameters=trainer.parameters, weights=trainer.weights.model_dump())
     trainer.report_facts()  # of earlier attempts, should this one die before its first epoch ends
     event("phase", phase="compile" if platform.compiles_graphs else "train")
-    scores = trainer.run()
+    scores, last = trainer.run(), trainer.last_scores()
     kept = trainer.averaged_weights() if job.weights else None  # of all processes
     if platform.rank == 0:
         write_scores(job.work / PREDICTIONS, packed, scores)
+        write_scores(job.work / LAST, packed, last)
         if kept is not None:
             about = {"cell": str(job.cell), "recipe": recipe.hash(), "packed": packed.manifest["packed"]}
             about |= {"pixels": packed.manifest["pixels"], "findings": list(packed.findings)}

@@ -267,10 +267,11 @@ class Update:
 
     def _add_gradients(self, images: Tensor, labels: Tensor, counts: Tensor | None) -> None:
         """Forward and backward of a micro-batch; ``counts`` weighs its labels."""
-        with self._platform.autocast():
-            logits = self._trained(images)
-            loss = binary_cross_entropy_with_logits(logits, labels, counts) / self._parts
-        loss.backward()
+        with self._platform.arithmetic():
+            with self._platform.autocast():
+                logits = self._trained(images)
+                loss = binary_cross_entropy_with_logits(logits, labels, counts) / self._parts
+            loss.backward()
         self.loss_sum += loss.detach()
 
     def _move(self, share: Number, *rates: Number) -> None:
@@ -282,6 +283,7 @@ class Update:
             self._platform.mean([p.grad for p in self._network.parameters() if p.grad is not None])
         self._optimizer.step()
         round_weights(self._network, self._weights)
+        self._platform.settle(self._network, self._optimizer)
         self.averaged.update(self._network, share)
 
 
@@ -334,7 +336,7 @@ class Scoring:
         return [logits.cpu().numpy()[:valid] for logits, valid in parts]
 
     def _forward(self, images: Tensor) -> Tensor:
-        with self._platform.autocast():
+        with self._platform.arithmetic(), self._platform.autocast():
             # Called with these weights, not filled with them (platforms/xla.py, 8).
             logits: Tensor = functional_call(self._network, self._weights, (images,))
         return logits.float()

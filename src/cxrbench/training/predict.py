@@ -94,7 +94,9 @@ def _scores(
     """Return the network's scores of each scored split (images x findings, float32)."""
     assert record.weights is not None
     recipe = Recipe.model_validate(record.recipe | {"weights": "scratch"})
-    platform: Platform = platforms.load(platform_name, recipe.threads, recipe.precision, recipe.compiler)
+    platform: Platform = platforms.load(
+        platform_name, recipe.threads, recipe.precision, recipe.compiler, recipe.arithmetic
+    )
     network: Any = build_network(cell.architecture, packed.manifest["pixels"], recipe, np.full(findings, 0.5))
     network.load_state_dict(load_file(kept))
     network = platform.network(network)

@@ -14,7 +14,7 @@ from cxrbench.study.config import Study
 from cxrbench.study.names import Cell
 from cxrbench.training.plan import seconds_of
 
-VERDICT = 3  # seeds, as in cxrbench.analysis.parity
+VERDICT = 3  # seeds, as in cxrbench.statistics.parity
 Records = Mapping[Cell, Record]
 
 

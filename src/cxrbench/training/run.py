@@ -78,6 +78,7 @@ class Trainer:
         )
         kind = self.recipe.emulated_weights
         round_weights(self.network, "fp32" if kind == "fp32" else "bf16_nearest")
+        platform.settle(self.network, self.optimizer)
         self.averaged = Averaged(self.network, self.recipe.averaging)
         self.weights = used_weights(self.network, self.recipe, packed.manifest)
         self.batches = Batches(packed, platform, job.limits.resident_gib * 2**30, self.weights)
@@ -111,9 +112,10 @@ class Trainer:
                 f"the batch of {self.recipe.batch} is not a multiple of micro_batch {self.job.micro_batch} "
                 f"times {self.platform.size} processes; choose a micro_batch that divides it"
             )
-        if self.recipe.emulated_weights != "fp32" and self.platform.size > 1:
+        emulates = self.recipe.emulated_weights != "fp32" or self.recipe.arithmetic != "own"
+        if emulates and self.platform.size > 1:
             raise UserError(
-                "emulated_weights: several processes would round their weights apart; "
+                "emulated_weights and arithmetic: several processes would round their weights apart; "
                 "set limits.processes to 1"
             )
 
@@ -124,9 +126,16 @@ class Trainer:
             self._end_epoch()
         event("phase", phase="evaluate")
         started = self.platform.clock()
-        scores = {split: sigmoid(self._logits(split)) for split in ("val", "test")}
+        average = self.averaged_weights()
+        scores = {split: sigmoid(self._logits(split, self.scoring, average)) for split in ("val", "test")}
         self.progress.timing.evaluate_seconds += self.platform.clock() - started
         return scores
+
+    def last_scores(self) -> dict[str, np.ndarray]:
+        """The scores of the test part (images x findings, float32) by the weights after the last step."""
+        last = self._over_processes(self.network.state_dict())
+        # Captured anew: a device that records its work would go on with the averaged weights.
+        return {"test": sigmoid(self._logits("test", Scoring(self.network, self.platform), last))}
 
     # -- one epoch ---------------------------------------------------------------------------------
 
@@ -236,7 +245,7 @@ class Trainer:
         progress = self.progress
         train_loss = float(np.mean(self.platform.gather(self._report_progress())))
         started = self.platform.clock()
-        logits = self._logits("val")
+        logits = self._logits("val", self.scoring, self.averaged_weights())
         labels = self.packed.labels()[self.rows["val"]]
         wide = logits.astype(np.float64)
         losses, labelled = np.logaddexp(0, wide) - labels * wide, ~np.isnan(labels)
@@ -266,19 +275,22 @@ class Trainer:
 
     # -- evaluation --------------------------------------------------------------------------------
 
-    def _logits(self, split: str) -> np.ndarray:
-        """Return the logits of a split (images x findings, float32) with the averaged weights."""
-        weights = self.averaged_weights()
+    def _logits(self, split: str, scoring: Scoring, weights: dict[str, torch.Tensor]) -> np.ndarray:
+        """The logits of a split (images x findings, float32) by ``weights``."""
         rows = np.array_split(self.rows[split], self.platform.size)[self.platform.rank]
-        logits = self.scoring.logits(weights, self.batches.over(rows, self.job.micro_batch))
+        logits = scoring.logits(weights, self.batches.over(rows, self.job.micro_batch))
         return np.concatenate([part for of_process in self.platform.gather(logits) for part in of_process])
 
     def averaged_weights(self) -> dict[str, torch.Tensor]:
-        """Return the averaged weights, with BatchNorm statistics as the mean over all processes."""
+        """The averaged weights, with BatchNorm statistics as the mean over all processes."""
+        return self._over_processes(self.averaged.state)
+
+    def _over_processes(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """A state of the network, with BatchNorm statistics as the mean over all processes."""
         if self.platform.size == 1:
-            return self.averaged.state
-        of_each = self.platform.gather(self._buffers(self.averaged.state))
-        return self.averaged.state | {
+            return state
+        of_each = self.platform.gather(self._buffers(state))
+        return state | {
             # On the host: on the device the mean is a graph of its own, or part of the first batch's.
             name: self.platform.to_device(sum(values[name] for values in of_each) / len(of_each))
             for name, value in of_each[0].items()
@@ -373,7 +385,7 @@ class _Trial(Trainer):
         return 0.0
 
     def _end_epoch(self) -> None:
-        self._logits("val")
+        self._logits("val", self.scoring, self.averaged_weights())
         self.progress.epoch += 1
 
     def _save(self) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cxrbench.evidence.record import (
+    LAST,
     LOG,
     PREDICTIONS,
     RECORD,
@@ -330,7 +331,8 @@ def _write_evidence(job: Job, start: Start, attempts: _Attempts, cause: Diagnosi
         timing["compile_seconds"] += about["precompile"]["seconds"]
     if job.platform in ACCELERATED:  # null: the step was not compared with the CPU's before
         about["step_parity"] = step_parity(job.platform, job.recipe.precision)
-    places = {PREDICTIONS: target / PREDICTIONS, WEIGHTS: job.weights} if status == "ok" else {}
+    kept = {name: target / name for name in (PREDICTIONS, LAST)} | {WEIGHTS: job.weights}
+    places = kept if status == "ok" else {}
     sums = dict[str, str]()
     with ExitStack() as files:  # renamed in the end, the record last
         record_file, log_file = (files.enter_context(written_aside(target / name)) for name in (RECORD, LOG))
@@ -362,11 +364,13 @@ def _write_evidence(job: Job, start: Start, attempts: _Attempts, cause: Diagnosi
             recipe_hash=job.recipe.hash(),
             micro_batch=job.micro_batch,
             predictions_sha256=sums.get(PREDICTIONS),
+            predictions_last_sha256=sums.get(LAST),
             kept_weights_sha256=sums.get(WEIGHTS),
             log_sha256=sha256_file(log_file),
             **facts,
         )
         record_file.write_text(record.to_json(), encoding="utf-8", newline="\n")
     if status != "ok":
-        (target / PREDICTIONS).unlink(missing_ok=True)
+        for name in (PREDICTIONS, LAST):
+            (target / name).unlink(missing_ok=True)
     return record

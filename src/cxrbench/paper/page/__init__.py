@@ -21,7 +21,6 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cxrbench.analysis.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.evidence.expected import read_expected
@@ -34,6 +33,7 @@ from cxrbench.paper.formats import Columns, Table, Values, table
 from cxrbench.paper.items import as_text
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results, with_interval
+from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
 from cxrbench.study.files import write_text
 from cxrbench.study.names import Cell, UserError
 

@@ -1,0 +1,253 @@
+"""Yours against recorded: one cell that was trained here beside its recorded evidence.
+
+The tolerance of a score is what training the same cell again may change: for two runs, ``t * sd * sqrt(2)``
+over the recorded seeds. Both runs score the same images, so nothing is added for patients. With one recorded
+seed 1.96 patient-clustered standard errors stand in. No tolerance depends on the fresh run.
+
+A processor with the same instructions gave equal bytes wherever that was tried; one with others rounds
+differently, which a training amplifies as it does another seed. ``reproductions.csv`` has what was measured.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, load_in_words
+from cxrbench.evidence.store import check_evidence
+from cxrbench.statistics.estimates import CellEstimate, estimate_cell
+from cxrbench.study.names import Cell, UserError, find_cells
+
+_Z = 1.96
+REPRODUCTIONS = "reproductions.csv"  # cells that were trained again: machines, instructions, differences
+SPEED, _STATUS = "images per second", "status"
+_SCORES = {("macro", "auroc"): "macro AUROC", ("macro", "f1_macro"): "macro F1"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A compared quantity; ``origin`` is where the tolerance comes from, or why there is none."""
+
+    name: str
+    yours: float
+    recorded: float
+    tolerance: float | None
+    origin: str
+    inside: bool | None  # None where it is not judged
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Notes to be read first, and the lines that follow."""
+
+    notes: list[str]
+    lines: list[Line] = field(default_factory=list)
+    itself: bool = False  # the fresh run is the recorded one: nothing was trained again
+    identical: bool = False  # another run, whose predictions have the same bytes
+
+    @property
+    def inside(self) -> bool:
+        """Whether nothing that is judged lies outside its tolerance."""
+        return all(line.inside is not False for line in self.lines)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words; unjudged scores and a run compared with itself are no agreement."""
+        if self.itself:
+            return "this is the recorded run itself: nothing was compared"
+        if self.identical:
+            speed = "" if self.inside else "; the speed is OUTSIDE its tolerance"
+            return f"inside the tolerance: the predictions are equal to the byte{speed}"
+        if all(line.inside is None for line in self.lines if line.name != SPEED):
+            return "no score was judged" if self.inside else "no score was judged, the speed is OUTSIDE"
+        return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
+
+
+def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
+    """Compare the evidence of ``cell`` in its folder ``fresh`` with that below the root ``recorded``."""
+    mine = check_evidence(fresh, cell)
+    if not (cell.folder(recorded) / RECORD).exists():
+        note = f"status {mine.status}; nothing is recorded of it, so nothing is judged"
+        values = _values(_estimate(fresh)) if mine.status == "ok" else {}
+        return Comparison([note], [_not_judged(name, value, np.nan) for name, value in values.items()])
+    theirs = check_evidence(cell.folder(recorded), cell)
+    if mine == theirs:
+        return Comparison(["train the cell again to compare two runs"], itself=True)
+    notes = [*_changes(mine, theirs), *_where(mine, theirs)]
+    if mine.status != "ok" or theirs.status != "ok":
+        notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
+        same = mine.status == theirs.status
+        return Comparison(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
+    same = mine.predictions_sha256 == theirs.predictions_sha256
+    if not same and mine.recipe_hash == theirs.recipe_hash:
+        notes.append(_rounding(mine, theirs, recorded))
+    scores = _scores(cell, _estimate(fresh), recorded)
+    if same:
+        scores = [replace(line, inside=True) for line in scores]
+    return Comparison(notes, [*scores, _speed(mine, theirs, recorded)], identical=same)
+
+
+def tolerances(cell: Cell, recorded: Path) -> list[Line]:
+    """Return the recorded scores of ``cell`` with what training it again may change; none if it has none."""
+    if check_evidence(cell.folder(recorded), cell).status != "ok":
+        return []
+    return _scores(cell, _estimate(cell.folder(recorded)), recorded)
+
+
+def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
+    """Return what changes when the evidence in ``fresh`` replaces that of ``cell`` below ``recorded``.
+
+    Empty where both are the same run. For evidence that cannot be read, the reason.
+    """
+    try:
+        both = check_evidence(cell.folder(recorded), cell), check_evidence(fresh, cell)
+        comparison = compare(cell, fresh, recorded)
+    except UserError as error:
+        return [f"the recorded evidence is not readable: {error}"]
+    if comparison.itself:
+        return []
+    changes = {
+        "run": [f"ended {record.ended}, status {record.status}" for record in both],
+        "machine": [record.machine for record in both],
+        "load": [load_in_words(record.timing.others_share) for record in both],
+    }
+    values = ((line.name, f"{line.recorded:.4g} -> {line.yours:.4g}") for line in comparison.lines)
+    return [
+        *(f"{quantity}: {' -> '.join(dict.fromkeys(pair))}" for quantity, pair in changes.items()),
+        *(f"{name}: {change}" for name, change in values if name != _STATUS),
+        *_changes(both[1], both[0]),
+    ]
+
+
+def _changes(mine: Record, theirs: Record) -> list[str]:
+    """Return what is different before any result is looked at."""
+    notes = []
+    if mine.recipe_hash != theirs.recipe_hash:
+        keys = sorted(mine.recipe.keys() | theirs.recipe.keys())
+        changed = ", ".join(key for key in keys if mine.recipe.get(key) != theirs.recipe.get(key))
+        notes.append(f"the recipes differ ({changed}): the scores may differ")
+    if mine.dataset and theirs.dataset and mine.dataset.packed != theirs.dataset.packed:
+        notes.append("the packed images differ: the scores may differ")
+    if mine.update != theirs.update:
+        notes.append(
+            f"the update of the weights is rounded otherwise: {mine.update} here, {theirs.update} recorded"
+        )
+    for name in sorted(mine.versions.keys() | theirs.versions.keys()):
+        if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
+            notes.append(f"{name}: {here} here, {there} recorded")
+    return notes
+
+
+def _where(mine: Record, theirs: Record) -> list[str]:
+    """Return what is different about the machines, and which of them was busy."""
+    notes = []
+    if mine.machine != theirs.machine:
+        notes.append(f"trained on {mine.machine}; recorded on {theirs.machine}")
+    for run, record in (("yours", mine), ("the recorded run", theirs)):
+        if record.busy:
+            load = load_in_words(record.timing.others_share)
+            notes.append(f"{run} trained beside other processes: {load}")
+    return notes
+
+
+def _rounding(mine: Record, theirs: Record, recorded: Path) -> str:
+    """Return how far cells that were trained again are known to differ: the basis of the verdict."""
+    here, there = mine.host.device, theirs.host.device
+    text, path = "the predictions are not equal to the byte", recorded / REPRODUCTIONS
+    if not path.is_file() or not (here.startswith("CPU") and there.startswith("CPU")):
+        return text
+    rows = pd.read_csv(path)
+    alike = rows["device"] == rows["recorded_device"]
+    equal = (rows["max_score_difference"] == 0) & alike
+    others = rows[~alike]
+    moved = others["auroc_difference"].abs()
+    kind = "the same instructions" if here == there else f"other instructions ({here}; recorded: {there})"
+    inside, most = (moved <= others["auroc_tolerance"]).sum(), moved.max()
+    return (
+        f"{text}; the processor has {kind}. Of cells that were trained again ({REPRODUCTIONS}), "
+        f"{equal.sum()} of {alike.sum()} with the same instructions were equal to the byte; with others "
+        f"macro AUROC moved by up to {most:.4f}, inside the tolerance from seeds in {inside} of {len(others)}"
+    )
+
+
+def _estimate(folder: Path) -> CellEstimate:
+    return estimate_cell(read_predictions(folder / PREDICTIONS))
+
+
+def _values(cell: CellEstimate) -> dict[str, float]:
+    return {name: float(cell.estimate.value[cell.keys.index(key)]) for key, name in _SCORES.items()}
+
+
+def _seeds(cell: Cell, recorded: Path) -> dict[Cell, Record]:
+    """Return the scored records that differ from that of ``cell`` in their seed alone, itself included."""
+    alike = [other for other in find_cells(recorded) if replace(other, seed=cell.seed) == cell]
+    records = {other: check_evidence(other.folder(recorded), other) for other in alike}
+    wanted = records[cell]
+    return {
+        other: record
+        for other, record in records.items()
+        if record.status == "ok"
+        and record.recipe_hash == wanted.recipe_hash
+        and _packed(record) == _packed(wanted)
+    }
+
+
+def _packed(record: Record) -> str | None:
+    """Return the hash of the images and labels; manifests of equal ones may differ in their words."""
+    return record.dataset.packed if record.dataset else None
+
+
+def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
+    theirs = _estimate(cell.folder(recorded))
+    seeds = [_values(_estimate(seed.folder(recorded))) for seed in _seeds(cell, recorded)]
+    lines = []
+    for key, name in _SCORES.items():
+        pair = _values(mine)[name], _values(theirs)[name]
+        if not mine.same_images(theirs):
+            lines.append(_not_judged(name, *pair, "other images, patients or labels: not judged"))
+        elif len(seeds) > 1:
+            origin = f"spread of {len(seeds)} recorded seeds"
+            lines.append(_judged(name, *pair, _of_two([values[name] for values in seeds]), origin))
+        else:
+            error = float(theirs.estimate.error[theirs.keys.index(key)])
+            origin = "one recorded seed: 1.96 clustered standard errors"
+            lines.append(_judged(name, *pair, _Z * error, origin))
+    return lines
+
+
+def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
+    yours, other = mine.timing.images_per_second, theirs.timing.images_per_second
+    if yours is None or other is None:
+        return _not_judged(SPEED, yours or np.nan, other or np.nan, "not reached: not judged")
+    if mine.machine != theirs.machine:
+        return _not_judged(SPEED, yours, other, "another machine: not judged")
+    if mine.busy or theirs.busy:
+        return _not_judged(SPEED, yours, other, "on a busy machine: not judged")
+    records = _seeds(Cell.parse(theirs.cell), recorded).values()
+    alike = [record for record in records if record.machine == theirs.machine]
+    quiet = [record.timing for record in alike if not record.busy]
+    speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
+    if len(speeds) < 2:
+        why = "one recorded seed on this machine, so its spread is unknown: not judged"
+        return _not_judged(SPEED, yours, other, why)
+    origin = f"spread of {len(speeds)} recorded seeds on this machine"
+    return _judged(SPEED, yours, other, _of_two(speeds), origin)
+
+
+def _judged(name: str, yours: float, recorded: float, tolerance: float, origin: str) -> Line:
+    difference = abs(yours - recorded)
+    if np.isnan(difference) or np.isnan(tolerance):
+        return _not_judged(name, yours, recorded, "not defined on these images: not judged")
+    return Line(name, yours, recorded, tolerance, origin, difference <= tolerance)
+
+
+def _not_judged(name: str, yours: float, recorded: float, why: str = "") -> Line:
+    return Line(name, yours, recorded, None, why, None)
+
+
+def _of_two(values: list[float]) -> float:
+    """Return how far two runs may lie apart whose values spread like ``values``: t * sd * sqrt(2)."""
+    return float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) * np.sqrt(2))

@@ -1,0 +1,69 @@
+"""The metrics of the study's cells, and of a file of predictions from anywhere (metrics.csv)."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
+from cxrbench.statistics.evaluate import COLUMNS, Evaluation, evaluate, one_per_metric, require_controls
+from cxrbench.statistics.predictions import findings_of, load_predictions
+from cxrbench.study.files import cores, read_csv
+from cxrbench.study.names import Cell, UserError
+
+MANY_FINDINGS = 200  # from here on more than seconds: 10 s of one core for 300 findings of 2,000 images
+CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
+
+
+def evaluate_cell(record_path: Path, replicates: int, least: int) -> Evaluation:
+    """Return the metrics of a cell's test part (rows of metrics.csv); no rows for a failed cell.
+
+    The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
+    """
+    record = read_record(record_path)
+    if record.status != "ok":
+        note = f"{record.cell}: {record.status}, so there is nothing to score"
+        return Evaluation(pd.DataFrame(columns=CELL_COLUMNS), [note])
+    path = record_path.parent / PREDICTIONS
+    predictions = read_predictions(path)
+    require_controls(predictions, str(path))
+    table, notes = evaluate(predictions, replicates=replicates, least=least)
+    named = {"cell": record.cell, **vars(Cell.parse(record.cell))}
+    return Evaluation(table.assign(**named)[CELL_COLUMNS], [f"{record.cell}: {note}" for note in notes])
+
+
+def evaluate_file(
+    path: Path, replicates: int, least: int, say: Callable[[str], None] = lambda text: None
+) -> Evaluation:
+    """Return the metrics of a predictions file from anywhere, and notes on what it lacks.
+
+    ``say`` is told before what takes minutes.
+    """
+    ended = path / RECORD
+    if ended.is_file() and not (path / PREDICTIONS).is_file():
+        raise UserError(
+            f"{path}: no predictions, the run ended as {read_record(ended).status}; train it again"
+        )
+    predictions, lacking = load_predictions(path)
+    if (count := len(findings_of(predictions))) > MANY_FINDINGS:
+        say(f"scoring {count:,} findings of {len(predictions):,} images: this may take minutes")
+    table, notes = evaluate(predictions, replicates=replicates, least=least)
+    return Evaluation(table, [*lacking, *notes])
+
+
+def evaluate_cells(records: Sequence[Path], replicates: int, least: int) -> Evaluation:
+    """Return the metrics of many cells, in their order, by a process per core; none give no rows."""
+    work = partial(evaluate_cell, replicates=replicates, least=least)
+    with ProcessPoolExecutor(max(1, min(cores(), len(records)))) as pool:
+        scored = list(pool.map(work, records))
+    tables = [cell.table for cell in scored if not cell.table.empty]
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=CELL_COLUMNS)
+    return Evaluation(table, [note for cell in scored for note in cell.notes])
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """Return metrics.csv with one row per cell, label and metric: the intervals to report."""
+    return one_per_metric(read_csv(path, dtype={"note": str, "ci_method": str}))

@@ -1,0 +1,115 @@
+"""Columns of a table from anywhere, CSV or Parquet; what cannot be read is one message with the reason."""
+
+import csv
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import compute, parquet
+from pyarrow import csv as arrow_csv
+
+from cxrbench.statistics.errors import UserError, shortened
+
+# From the names of all columns, those that are wanted and the type of each: "str" for texts, which are
+# stripped; "category" for texts of few kinds; None for texts or numbers, as they come.
+Choose = Callable[[list[str]], dict[str, str | None]]
+_PLAIN = ("string", "large_string", "string_view", "integer", "floating", "boolean", "decimal", "null")
+# An empty value, also as R, spreadsheets and Python write it.
+_MISSING = (*arrow_csv.ConvertOptions().null_values, "None", "<NA>")
+MOST_VALUES, MOST_BYTES = 100_000_000, 2 << 30  # of a Parquet file, rows times columns; of a CSV file
+_LESS = "keep the rows and columns that are needed"
+_BLOCK = 1 << 24  # bytes read at a time
+_MARK = b"PAR1"  # at both ends of a Parquet file
+
+
+def read_columns(
+    path: Path, is_csv: bool, choose: Choose, remedy: Callable[[], str], missing: Sequence[str] = _MISSING
+) -> pd.DataFrame:
+    """Return the columns that ``choose`` wants; the index numbers the rows of the file from 0.
+
+    A CSV file's blank lines are left out, and what it has of ``missing`` is a missing value. Raises UserError
+    for a file that cannot be read, ending in its ``remedy``, for one above :data:`MOST_VALUES` or
+    :data:`MOST_BYTES`, which fits no memory, and for columns of one name or of an odd type.
+    """
+    try:
+        table, chosen = _csv(path, choose, missing) if is_csv else _parquet(path, choose)
+        columns = {name: _plain(path, table, name, kind) for name, kind in chosen.items()}
+        few = [name for name, kind in chosen.items() if kind == "category"]
+        rows = pa.table(columns).to_pandas(categories=few)
+    except (pa.ArrowException, OSError, ValueError, csv.Error) as error:
+        kind = "CSV" if is_csv else "Parquet"
+        said = shortened(next(iter(str(error).splitlines()), "no reason is known"))
+        reason = said if is_csv or isinstance(error, OSError) else _no_parquet(path) or said
+        raise UserError(f"{path}: not a readable {kind} file ({reason}); {remedy()}") from None
+    return rows.dropna(how="all") if is_csv else rows
+
+
+def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, dict[str, str | None]]:
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise UserError(f"{path}: {size:,} bytes, more than {MOST_BYTES:,}; {_LESS}")
+    hexadecimal = _scanned(path)
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        header = next(csv.reader(file, strict=True), [])
+    names = [name.strip() for name in header]
+    chosen = choose(names)
+    # Arrow would take 0x1 for 1: such a file's columns stay texts, in which it is no number.
+    texts = {name: pa.string() for name in header if hexadecimal or chosen.get(name.strip())}
+    table = arrow_csv.read_csv(
+        path,
+        # Arrow's threads may abort a process that ends soon after (apache/arrow issue 34314).
+        read_options=arrow_csv.ReadOptions(use_threads=False),
+        parse_options=arrow_csv.ParseOptions(ignore_empty_lines=False),  # so that rows can be numbered
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=texts, null_values=missing, strings_can_be_null=True
+        ),
+    )
+    return table.rename_columns(names), chosen
+
+
+def _scanned(path: Path) -> bool:
+    """Return whether a CSV file may hold a hexadecimal number; ValueError for a NUL byte."""
+    hexadecimal, lines, last = False, 1, b""
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            before, nul, _ = block.partition(b"\0")
+            lines += before.count(b"\n")
+            if nul:
+                raise ValueError(f"a NUL byte in line {lines}")
+            hexadecimal = hexadecimal or any(mark in last + block for mark in (b"0x", b"0X"))
+            last = block[-1:]
+    return hexadecimal
+
+
+def _parquet(path: Path, choose: Choose) -> tuple[pa.Table, dict[str, str | None]]:
+    with parquet.ParquetFile(path) as file:
+        rows, columns = file.metadata.num_rows, file.metadata.num_columns
+        if rows * columns > MOST_VALUES:
+            size = f"{rows:,} rows of {columns:,} columns, more than {MOST_VALUES:,} values"
+            raise UserError(f"{path}: {size}; {_LESS}")
+        chosen = choose(file.schema_arrow.names)
+        return file.read(use_threads=False), chosen
+
+
+def _no_parquet(path: Path) -> str:
+    """Return why a file is none, by the mark at both its ends; nothing where it has them."""
+    with open(path, "rb") as file:
+        begin = file.read(len(_MARK))
+        file.seek(-len(begin), os.SEEK_END)
+        end = file.read()
+    if begin != _MARK:
+        return "it has another format; give a CSV file a name in .csv" if begin else "it is empty"
+    return "" if end == _MARK else "its end is missing: it was cut short"
+
+
+def _plain(path: Path, table: pa.Table, name: str, wanted: str | None) -> pa.ChunkedArray:
+    """Return a column of texts or numbers, without its dictionary and what pandas noted about it."""
+    if table.column_names.count(name) > 1:
+        raise UserError(f"{path}:1: two columns have the name '{shortened(name)}'; rename one")
+    kind = table[name].type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not any(getattr(pa.types, f"is_{plain}")(kind) for plain in _PLAIN):
+        raise UserError(f"{path}: column {name} has the type {kind}; write texts or numbers")
+    column = table[name].cast(pa.string() if wanted else kind)
+    return compute.utf8_trim_whitespace(column) if wanted == "str" else column

@@ -1,0 +1,214 @@
+"""The difference of two platforms' seed means, with its variance from patients and from seeds.
+
+Var(D) = E[Var(D | networks)] + Var(E[D | networks]). The first part is the clustered variance of the paired
+influence. The second is the variance between seeds less the part due to the choice of patients, which the
+first part has already counted; a negative remainder counts as zero. Student's t with Satterthwaite's degrees
+of freedom, n - 1 per group of seeds. A seed starts every platform from the same weights and batches, so
+platforms with the same seeds are compared seed by seed.
+
+``spread`` says what varies in a mean over seeds: training seeds, test patients, each alone and both together.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr, stdtrit
+
+from cxrbench.statistics.auroc import Estimate, effective_clusters, mean_influence, mean_value
+from cxrbench.statistics.estimates import CellEstimate, RunT, bounds, patients_part
+
+ALPHA, POWER = 0.05, 0.8
+MIN_SEEDS = 3  # of each platform: with two, verdicts err too often
+SPREAD_COLUMNS = [
+    *("dataset", "architecture", "platform", "label", "metric", "seeds", "n_seeds", "mean", "ci_low"),
+    *("ci_high", "too_few", "lowest", "highest", "seed_sd", "seed_sd_beyond_patients", "patient_se"),
+    *("patient_se_of_mean", "patient_se_fixed", "patient_se_of_mean_fixed", "n_images", "n_patients", "note"),
+]
+Patients = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Differences (K,) with their patient and seed variances (K,) and degrees of freedom (K,)."""
+
+    value: np.ndarray
+    patient_variance: np.ndarray
+    seed_variance: np.ndarray
+    freedom: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """Standard errors (K,), of patients and seeds together."""
+        return np.sqrt(self.patient_variance + self.seed_variance)
+
+    def interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds (K,)."""
+        reach = stdtrit(self.freedom, 0.5 + level / 2) * self.error
+        return self.value - reach, self.value + reach
+
+    def p_different(self) -> np.ndarray:
+        """Two-sided p values (K,) of "no difference"."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return 2 * stdtr(self.freedom, -np.abs(self.value) / self.error)
+
+    def p_among_many(self, seeds: int) -> np.ndarray:
+        """The same (K,) with at most ``seeds`` - 1 degrees of freedom, for the smallest of many p values.
+
+        Of many differences, some have seeds close together by chance, so that only patient variance is left;
+        with the patients' degrees of freedom these would be called different too often.
+        """
+        return replace(self, freedom=np.minimum(self.freedom, seeds - 1)).p_different()
+
+    def p_equivalent(self, margin: np.ndarray) -> np.ndarray:
+        """TOST p values (K,): small when the difference is shown to be inside +-``margin`` (K,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return stdtr(self.freedom, (np.abs(self.value) - margin) / self.error)
+
+    def smallest_margin(self) -> np.ndarray:
+        """The margin (K,) that TOST would have shown with 80 % power had the true difference been 0."""
+        quantiles = stdtrit(self.freedom, 1 - ALPHA) + stdtrit(self.freedom, (1 + POWER) / 2)
+        return quantiles * self.error
+
+
+def between_platforms(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
+    """Mean over ``a``'s seeds minus mean over ``b``'s, on the same images: seed -> estimate, at least two.
+
+    Of the same seeds it is the mean of their differences; other seeds count as independent.
+    """
+    if a.keys() == b.keys():
+        seeds = [between_networks(a[seed], b[seed]) for seed in a]
+        return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))])
+    sides = [list(a.values()), list(b.values())]
+    value, influence = (mean(sides[0]) - mean(sides[1]) for mean in (mean_value, mean_influence))
+    return _difference(value, influence, [(seeds, 1 / len(seeds)) for seeds in sides])
+
+
+def between_networks(a: Estimate, b: Estimate) -> Estimate:
+    """One trained network minus another on the same images: its error is of patients, not of seeds.
+
+    With one image per patient ``value / error`` is DeLong's paired z (DeLong et al. 1988, eq. 7).
+    """
+    return Estimate(a.value - b.value, a.influence - b.influence, np.minimum(a.freedom, b.freedom))
+
+
+def over_seeds(seeds: list[Estimate], patients: Patients | None = None) -> Difference:
+    """The mean over a platform's ``seeds`` (two or more) with the spread of patients and seeds.
+
+    ``patients``: the patients' variance and its degrees of freedom, in place of those of the influence.
+    """
+    return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))], patients)
+
+
+def within_platform(seeds: list[Estimate]) -> Difference:
+    """The noise floor: the first half of a platform's ``seeds`` (two or more) against the rest.
+
+    Nothing differs by construction, so all seeds share one variance with n - 1 degrees of freedom.
+    """
+    half = len(seeds) // 2
+    weight = 1 / half + 1 / (len(seeds) - half)
+    value, influence = (mean(seeds[:half]) - mean(seeds[half:]) for mean in (mean_value, mean_influence))
+    return _difference(value, influence, [(seeds, weight)])
+
+
+def _difference(
+    value: np.ndarray,
+    influence: np.ndarray,
+    groups: list[tuple[list[Estimate], float]],
+    of_patients: Patients | None = None,
+) -> Difference:
+    """A difference (K,) with its patients' influence; its seed variance is the groups', weighted."""
+    counted = np.min([network.freedom for seeds, _ in groups for network in seeds], axis=0)
+    plain = (influence**2).sum(axis=0), np.minimum(counted, effective_clusters(influence))
+    patients, freedom_of_patients = of_patients or plain
+    observed = np.array([weight * seed_variance(seeds) for seeds, weight in groups])
+    luck = np.array([weight * patient_sampling_variance(seeds) for seeds, weight in groups]).sum(axis=0)
+    beyond = observed.sum(axis=0) - luck
+    seeds_count = beyond > 0
+    shared = np.maximum(patients - luck, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = sum(part**2 / (len(seeds) - 1) for part, (seeds, _) in zip(observed, groups, strict=True))
+        mixed = (patients + beyond) ** 2 / (spread + shared**2 / freedom_of_patients)
+    fewest = min(len(seeds) - 1 for seeds, _ in groups)  # the smallest group's: a lower bound for a sum
+    mixed = np.minimum(np.maximum(mixed, fewest), freedom_of_patients)
+    return Difference(
+        value=value,
+        patient_variance=patients,
+        seed_variance=np.where(seeds_count, beyond, np.where(np.isnan(beyond), np.nan, 0.0)),
+        freedom=np.where(seeds_count, mixed, freedom_of_patients),
+    )
+
+
+def seed_variance(seeds: list[Estimate]) -> np.ndarray:
+    """Observed variance between seeds (K,), n - 1 in the denominator."""
+    return np.var([seed.value for seed in seeds], axis=0, ddof=1)
+
+
+def patient_sampling_variance(seeds: list[Estimate]) -> np.ndarray:
+    """The part of ``seed_variance`` (K,) that the choice of patients alone would cause."""
+    centre = mean_influence(seeds)
+    return sum(((seed.influence - centre) ** 2).sum(axis=0) for seed in seeds) / (len(seeds) - 1)
+
+
+def spread(cells: Mapping[RunT, CellEstimate]) -> pd.DataFrame:
+    """Return one row per dataset, architecture, platform, label and metric (columns ``SPREAD_COLUMNS``).
+
+    ``ci_*`` is the 95 % interval of the mean, for this recipe on this platform, over patients and seeds;
+    there is none with fewer than ``MIN_SEEDS`` seeds, nor for a finding with ``too_few`` patients. The other
+    columns keep the two apart: ``seed_sd`` is the standard deviation over seeds on these test images, and
+    ``seed_sd_beyond_patients`` takes off what the choice of patients alone adds to it; ``patient_se`` is one
+    network's clustered standard error (root mean square over seeds), ``patient_se_of_mean`` that of the seed
+    mean, both blind to seeds; ``..._fixed``: the same with the thresholds of F1 taken as fixed. With one seed
+    the seed columns are empty.
+    """
+    rows: list[dict] = []
+    for named, group in groupby(
+        sorted(cells), key=lambda cell: (cell.dataset, cell.architecture, cell.platform)
+    ):
+        place = dict(zip(SPREAD_COLUMNS, named, strict=False))
+        rows += [place | row for row in _spread_rows({cell.seed: cells[cell] for cell in group})]
+    return pd.DataFrame(rows, columns=SPREAD_COLUMNS)
+
+
+def _spread_rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
+    first, *others = seeds.values()
+    estimates = [network.estimate for network in seeds.values()]
+    values = np.array([network.value for network in estimates])
+    paired = all(first.same_images(other) for other in others)
+    columns = {"mean": mean_value(estimates), "lowest": values.min(axis=0), "highest": values.max(axis=0)}
+    tested = first.sample.n_clusters  # rows of influence; those below are of validation patients
+    for name, rows in (("", slice(None)), ("_fixed", slice(tested))):
+        squares = [(network.influence[rows] ** 2).sum(axis=0) for network in estimates]
+        columns[f"patient_se{name}"] = np.sqrt(np.mean(squares, axis=0))
+        if paired:
+            of_mean = mean_influence(estimates)[rows]
+            columns[f"patient_se_of_mean{name}"] = np.sqrt((of_mean**2).sum(axis=0))
+    if len(seeds) >= MIN_SEEDS and paired:
+        mean = over_seeds(estimates, patients_part(list(seeds.values())))
+        columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)
+    if len(seeds) > 1:
+        variance = seed_variance(estimates)
+        columns["seed_sd"] = np.sqrt(variance)
+        if paired:
+            beyond = np.maximum(variance - patient_sampling_variance(estimates), 0)
+            columns["seed_sd_beyond_patients"] = np.sqrt(beyond)
+    note = _seeds_note(len(seeds), paired)
+    for k, (label, metric) in enumerate(first.keys):
+        why = next((network.why[k] for network in seeds.values() if network.why[k]), "")
+        yield {
+            **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
+            "too_few": bool(first.too_few[k]),
+            **{"seeds": ",".join(map(str, seeds)), "n_seeds": len(seeds)},
+            **{"n_images": first.sample.n_images, "n_patients": tested},
+            **{name: float(column[k]) for name, column in columns.items()},
+        }
+
+
+def _seeds_note(seeds: int, paired: bool) -> str:
+    if not paired:
+        return "the seeds scored different images: their spreads are not separated"
+    if seeds == 1:
+        return "one seed: the spread over seeds is unknown"
+    return f"{seeds} seeds: too few for an interval of their mean" if seeds < MIN_SEEDS else ""

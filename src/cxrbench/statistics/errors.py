@@ -1,0 +1,33 @@
+"""A user's mistake, and how a message about one is worded: what is wrong, where, and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def printable(text: object) -> str:
+    """Return ``text`` with control characters escaped: names must not steer a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
+class UserError(Exception):
+    """Wrong config, missing data, damaged evidence: shown as one message, never as a traceback."""
+
+    def __init__(self, message: object) -> None:
+        super().__init__("\n".join(map(printable, str(message).split("\n"))))
+
+
+def nearest(word: str, names: Iterable[str], count: int = 3) -> str:
+    """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
+    close = difflib.get_close_matches(word, list(map(str, names)), n=count, cutoff=0.5)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def and_more(count: int) -> str:
+    """Return `` and 3 more``; nothing where there are none."""
+    return f" and {count:,} more" if count else ""
+
+
+def shortened(value: object) -> str:
+    """Return a value for a message: printable, and the beginning alone when it is long."""
+    text = printable(value)
+    return text if len(text) <= 100 else f"{text[:60]}... ({len(text)} characters)"

@@ -1,0 +1,311 @@
+"""What every metric starts from: a split as arrays, draws of its patients, thresholds, which labels count.
+
+Thresholds are chosen from validation images only. An image is called positive at score >= threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from cxrbench.statistics.errors import UserError
+from cxrbench.statistics.predictions import findings_of, labels_of, scores_of
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+BLOCK_BYTES = 32 << 20  # of weights held at a time
+BLOCK_LEAST = 16  # replicates in a block, however many clusters
+MIN_PATIENTS = 10  # a label with fewer positive (or negative) validation patients gets no threshold
+SPECIFICITY = 0.9  # at which sensitivity is reported
+REFITS = 200  # draws of validation patients: the spread they give has an error of five percent
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Images of one split, sorted by name, so that the order of rows in a file never matters.
+
+    ``images`` (n,) names; ``labels`` (n, L) bool; ``scores`` (n, L) float64; ``clusters`` (n,) int32,
+    numbering the patients 0..n_clusters-1; ``by_patient`` is false when each image is its own cluster;
+    ``names`` (L,) the findings; ``unknown`` (n, L) bool where a label is missing (false among ``labels``).
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+    clusters: np.ndarray
+    n_clusters: int
+    by_patient: bool
+    names: tuple[str, ...]
+    unknown: np.ndarray
+
+    @property
+    def n_images(self) -> int:
+        """Number of images."""
+        return len(self.images)
+
+    @cached_property
+    def abnormal(self) -> np.ndarray:
+        """Whether each image (n,) has any finding."""
+        return np.asarray(self.labels.any(axis=1))
+
+    @cached_property
+    def negative(self) -> np.ndarray:
+        """Whether each image is known not to have each finding (n, L)."""
+        return ~self.labels & ~self.unknown
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Which labels count (n, L)."""
+        return ~self.unknown
+
+    def of_label(self, k: int | np.integer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return labels, scores and clusters (m,) of the images whose label ``k`` is known."""
+        rows = ~self.unknown[:, k]
+        return self.labels[rows, k], self.scores[rows, k], self.clusters[rows]
+
+    @cached_property
+    def complete(self) -> np.ndarray:
+        """Whether all labels of each image (n,) are known: image-level measures use only these."""
+        return np.asarray(~self.unknown.any(axis=1))
+
+    @cached_property
+    def of_patient(self) -> csr_array:
+        """A matrix (clusters, n) whose product with what is by image sums the images of each patient."""
+        from scipy.sparse import csr_array  # slow, and reading metrics.csv does without it
+
+        ones, own = np.ones(self.n_images), (self.clusters, np.arange(self.n_images))
+        return csr_array((ones, own), shape=(self.n_clusters, self.n_images))
+
+    def as_images(self) -> Sample:
+        """Return the same images, each its own cluster: the assumption that patients do not matter."""
+        own = np.arange(self.n_images, dtype=np.int32)
+        return replace(self, clusters=own, n_clusters=self.n_images, by_patient=False)
+
+    def take(self, rows: np.ndarray) -> Sample:
+        """Return the images of the boolean mask ``rows`` (n,), their patients renumbered."""
+        taken = {name: getattr(self, name)[rows] for name in ("images", "labels", "scores", "unknown")}
+        clusters, count = _numbered(self.clusters[rows])
+        return replace(self, **taken, clusters=clusters, n_clusters=count)
+
+    def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
+        """Return how many clusters have a true image in each column of ``positive`` (n, K)."""
+        return np.count_nonzero(self.of_patient @ positive, axis=0)
+
+
+def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
+    """Return the rows of ``split`` in a predictions table (``patient`` may be absent); UserError if none."""
+    rows = predictions[predictions["split"] == split].sort_values("image", kind="stable")
+    if rows.empty:
+        splits = ", ".join(sorted(predictions["split"].astype(str).unique()))
+        raise UserError(f"the predictions have no '{split}' rows, only: {splits}; name one of these")
+    by_patient = "patient" in rows
+    clusters, count = _numbered(rows["patient" if by_patient else "image"].to_numpy())
+    given, scores, names = labels_of(rows), scores_of(rows).astype(np.float64), tuple(findings_of(rows))
+    labels, unknown = np.nan_to_num(given).astype(bool), np.isnan(given)
+    return Sample(rows["image"].to_numpy(), labels, scores, clusters, count, by_patient, names, unknown)
+
+
+def validation_of(predictions: pd.DataFrame) -> Sample | None:
+    """Return the validation images of a predictions table; None where there are none."""
+    return sample_of(predictions, "val") if (predictions["split"] == "val").any() else None
+
+
+def _numbered(keys: np.ndarray) -> tuple[np.ndarray, int]:
+    codes, numbers = np.unique(keys, return_inverse=True)
+    return numbers.astype(np.int32), len(codes)
+
+
+def weight_blocks(n_clusters: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield blocks (r, n_clusters) float32 of how often each cluster is drawn with replacement.
+
+    The same for the same arguments. Source: Field & Welsh, J. R. Statist. Soc. B 2007 (cluster bootstrap).
+    """
+    size = max(BLOCK_LEAST, BLOCK_BYTES // (4 * n_clusters))
+    if replicates <= size:
+        yield _drawn(n_clusters, replicates, seed)
+        return
+    rng = np.random.default_rng(seed)
+    for start in range(0, replicates, size):
+        yield _block(rng, n_clusters, min(size, replicates - start))
+
+
+@lru_cache(maxsize=4)  # networks that scored the same images share their draws
+def _drawn(n_clusters: int, replicates: int, seed: int) -> np.ndarray:
+    return _block(np.random.default_rng(seed), n_clusters, replicates)
+
+
+def _block(rng: np.random.Generator, n_clusters: int, replicates: int) -> np.ndarray:
+    block = np.empty((replicates, n_clusters), dtype=np.float32)
+    for row in block:
+        row[:] = np.bincount(rng.integers(0, n_clusters, n_clusters), minlength=n_clusters)
+    return block
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Thresholds of one set of scores; NaN where the validation part cannot support one.
+
+    ``f1`` (L,) maximise each label's F1; ``specificity`` (L,) are the lowest with a specificity of at
+    least ``SPECIFICITY``; ``any_finding`` and ``no_finding`` apply to an image's highest score;
+    ``positive_patients`` (L,) positive validation patients.
+    """
+
+    f1: np.ndarray
+    specificity: np.ndarray
+    any_finding: float
+    no_finding: float
+    positive_patients: np.ndarray
+
+    @property
+    def tuned(self) -> np.ndarray:
+        """Which labels (L,) have a threshold."""
+        return np.isfinite(self.f1)
+
+
+def choose_thresholds(val: Sample) -> Thresholds:
+    """Return the thresholds that the validation part supports (see ``MIN_PATIENTS``)."""
+    return _chosen(val, np.ones((1, val.n_clusters)))[0]
+
+
+def refitted(val: Sample) -> list[Thresholds]:
+    """Return the thresholds of ``REFITS`` other draws of the validation patients, for the same labels.
+
+    The draws are the same for every network that scored these patients.
+    """
+    return _chosen(val, np.vstack(list(weight_blocks(val.n_clusters, REFITS, seed=0))))
+
+
+def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
+    """Return thresholds for each row of ``weights`` (R, clusters), how often each patient is drawn."""
+    patients = val.positive_clusters(val.labels)
+    enough = (patients >= MIN_PATIENTS) & (val.positive_clusters(val.negative) >= MIN_PATIENTS)
+    f1, specificity = np.full((2, len(weights), len(enough)), np.nan)
+    for k in np.flatnonzero(enough):
+        positive, scores, clusters = val.of_label(k)
+        drawn = weights[:, clusters]
+        f1[:, k] = best_f1_thresholds(positive, scores, drawn)
+        specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
+    rows = zip(f1, specificity, *_image_thresholds(val, weights).tolist(), strict=True)
+    return [Thresholds(best, strict, finding, none, patients) for best, strict, finding, none in rows]
+
+
+def _image_thresholds(val: Sample, weights: np.ndarray) -> np.ndarray:
+    whole = val.complete
+    drawn = weights[:, val.clusters[whole]]
+    finding, score = val.abnormal[whole], val.scores[whole].max(axis=1)
+    both = np.column_stack([val.abnormal & whole, ~val.abnormal & whole])
+    if (val.positive_clusters(both) < MIN_PATIENTS).any():
+        return np.full((2, len(drawn)), np.nan)
+    # "no finding" is called below its threshold: the same search upside down, then one step up
+    highest_clear = -best_f1_thresholds(~finding, -score, drawn)
+    return np.array([best_f1_thresholds(finding, score, drawn), np.nextafter(highest_clear, np.inf)])
+
+
+def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the highest scores (R,) at which calling ``scores >= threshold`` positive gives the best F1.
+
+    ``positive`` (n,) bool with at least one true; ``scores`` (n,); ``weights`` (R, n), how often each counts.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered, hit = scores[order], positive[order]
+    ends = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # a threshold cannot part equal scores
+    hits = np.cumsum(hit)[ends]
+    ends, hits = (part[np.diff(hits, prepend=0) > 0] for part in (ends, hits))  # the best calls one more
+    counts = weights[:, order]
+    called, hits = np.cumsum(counts, axis=1)[:, ends], np.cumsum(counts[:, hit], axis=1)[:, hits - 1]
+    return np.asarray(ordered[ends][np.argmax(2 * hits / np.maximum(called + hits[:, -1:], 1), axis=1)])
+
+
+def specificity_thresholds(negative_scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the lowest thresholds (R,) that keep ``SPECIFICITY`` of ``negative_scores`` (n,) below them.
+
+    ``weights`` (R, n) is how often each counts.
+    """
+    order = np.argsort(negative_scores, kind="stable")
+    kept = np.cumsum(weights[:, order], axis=1)
+    enough = kept >= np.ceil(SPECIFICITY * kept[:, -1:] - 1e-9)
+    return np.asarray(np.nextafter(negative_scores[order][np.argmax(enough, axis=1)], np.inf))
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Masks over labels (L,): ``counted`` have both classes, ``estimable`` at least two clusters of each
+    class, ``tuned`` are counted and have a threshold, ``many`` have the positive test patients (``patients``,
+    L) that the main endpoint asks for (``least``). ``unit`` is what is drawn: patient or image. ``whole``
+    says how many images have all their labels, where some have not."""
+
+    counted: np.ndarray
+    estimable: np.ndarray
+    tuned: np.ndarray
+    patients: np.ndarray
+    least: int
+    unit: str
+    names: tuple[str, ...]
+    thresholds: Thresholds | None
+    whole: int | None = None
+
+    def reason(self, label: int) -> str:
+        """Return why a label (by number) has no value or no threshold; empty if it has both."""
+        if not self.counted[label]:
+            return "undefined: only one class among the images"
+        if self.thresholds is None or self.tuned[label]:
+            return ""
+        few = self.thresholds.positive_patients[label]
+        positives = f"{few} positive validation {self.unit}{'s' if few != 1 else ''}"
+        many = f"fewer than {MIN_PATIENTS} negative validation {self.unit}s"
+        return f"no tuned threshold: {positives if few < MIN_PATIENTS else many}"
+
+    def averaged(self, included: np.ndarray) -> np.ndarray:
+        """Return which ``included`` labels (L,) a mean is over: those with an interval, all if none has."""
+        kept = included & self.estimable
+        return kept if kept.any() else included
+
+    def mean_note(self, included: np.ndarray) -> str:
+        """Return what a figure over the ``included`` labels (L,) leaves out, and why."""
+        single = f"one class has a single {self.unit}"
+        left_out = np.flatnonzero(~included).tolist()
+        missing = [f"{self.names[k]} ({self.reason(k) or single})" for k in left_out]
+        labels = f"{included.sum()} label{'' if included.sum() == 1 else 's'}"
+        return f"{labels}, without {', '.join(missing)}" if missing else ""
+
+    @property
+    def many(self) -> np.ndarray:
+        """Which labels (L,) the main endpoint is over, of those with an interval."""
+        return np.asarray(self.patients >= self.least)
+
+    def endpoint_note(self) -> str:
+        """Return what the main endpoint leaves out, and why."""
+        left_out = np.flatnonzero(~(self.many & self.averaged(self.counted))).tolist()
+        if len(left_out) == len(self.names):
+            return f"undefined: no label has {self.least} positive test {self.unit}s"
+        few = [f"{self.names[k]} ({self.patients[k]})" for k in left_out]
+        without = f"fewer than {self.least} positive test {self.unit}s: {', '.join(few)}"
+        labels = f"{len(self.names) - len(left_out)} labels"
+        return f"{labels}, without those of {without}" if few else ""
+
+
+def scope_of(sample: Sample, thresholds: Thresholds | None, least: int = 0) -> Scope:
+    """Return the scope of ``sample`` when scored with ``thresholds``.
+
+    ``least``: how many positive patients a finding of the main endpoint has at least.
+    """
+    positive, negative = sample.labels, sample.negative
+    counted = np.asarray(positive.any(axis=0) & negative.any(axis=0))
+    fewest = np.minimum(sample.positive_clusters(positive), sample.positive_clusters(negative))
+    return Scope(
+        counted=counted,
+        estimable=counted & (fewest > 1),
+        tuned=counted & thresholds.tuned if thresholds else np.zeros_like(counted),
+        patients=sample.positive_clusters(positive),
+        least=least,
+        unit="patient" if sample.by_patient else "image",
+        names=sample.names,
+        thresholds=thresholds,
+        whole=int(sample.complete.sum()) if sample.unknown.any() else None,
+    )

@@ -1,0 +1,110 @@
+"""Which share of the variance between seeds do two settings not have in common? How many seeds a comparison
+needs follows from it.
+
+With D the difference of a seed's two networks and S their sum, Var(D) / (Var(D) + Var(S)) is (1 - r) / 2 for
+the correlation r of the two; the share is 1 - r, 0 if a seed does the same to both and 1 if they are as
+different as two seeds (above 1 if r is negative). Where both have one variance and are normal, D and S are
+independent, so the interval follows from F (Pitman 1939, Morgan 1939). Scores are of one test part: the share
+is of the variance on these patients, whose luck it includes.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import fdtri
+
+from cxrbench.statistics.estimates import ENDPOINT
+
+AND_PROCESSOR = " and processor"  # follows a setting that changed together with it
+SHARE_COLUMNS = [
+    *("changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"),
+    *("pairs", "freedom", "share", "share_low", "share_high", "sd_of_difference", "sd_of_seeds"),
+]
+OF_METRIC = {"auroc": ENDPOINT, "f1_macro": "macro"}  # labels of what is sized; others: all
+ALL = "all"  # in place of what is changed, or of a network: pooled over them
+_LEAST = 3  # pairs behind a share
+_LEVEL = 0.95
+
+
+def shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the share for each two settings of a network, and pooled (columns ``SHARE_COLUMNS``).
+
+    ``table`` has a row per pair of networks and score. Pooled rows are per network over all that was changed,
+    per change over all networks, and over everything; their sums of squares are added, as if one share
+    held for all. A network is in one pair of settings of a pool, the one with most seeds: its other pairs are
+    not independent of that.
+    """
+    paired = _named_alike(table[(table["seed"] == table["seed_b"]) & table["difference"].notna()])
+    by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
+    single = [
+        dict(zip(by, named, strict=True)) | parts
+        for named, seeds in paired.groupby(by, sort=False)
+        if (parts := _parts(seeds))["pairs"] >= _LEAST
+    ]
+    rows = [{**row, **_share(row["between"], row["common"], row["freedom"])} for row in single]
+    frame = pd.DataFrame(single, columns=[*by, "pairs", "freedom", "between", "common"])
+    for kept in (["architecture"], ["changed"], []):
+        names = [*kept, "label", "metric"]
+        for named, settings in frame.groupby(names, sort=False):
+            sums = _disjoint(settings)[["pairs", "freedom", "between", "common"]].sum()
+            place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
+            rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
+    return pd.DataFrame(rows, columns=SHARE_COLUMNS)
+
+
+def _named_alike(paired: pd.DataFrame) -> pd.DataFrame:
+    """Name the processor in all pairs of two settings if it changed in one of them."""
+    setting = paired["changed"].str.removesuffix(AND_PROCESSOR)
+    sides = [paired[name] for name in ("architecture", "dataset", "platform", "dataset_b", "platform_b")]
+    moved = (paired["changed"] != setting).groupby([setting, *sides]).transform("any")
+    return paired.assign(changed=setting.where(~moved, setting + AND_PROCESSOR))
+
+
+def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:
+    """Return those pairs of settings, the largest first, that share no network with one before them."""
+    taken: set[tuple[str, ...]] = set()
+    rows = []
+    for row in settings.sort_values("pairs", ascending=False, kind="stable").itertuples():
+        sides = {
+            (row.architecture, row.dataset, row.platform),
+            (row.architecture, row.dataset_b, row.platform_b),
+        }
+        if not sides & taken:
+            taken |= sides
+            rows.append(row.Index)
+    return settings.loc[sorted(rows)]
+
+
+def _parts(seeds: pd.DataFrame) -> dict[str, float]:
+    """Return how many pairs, and the sums of squares of their differences and of their sums."""
+    difference, total = seeds["difference"], seeds["value"] + seeds["value_b"]
+    squares = (float(((part - part.mean()) ** 2).sum()) for part in (difference, total))
+    between, common = squares
+    return {"pairs": len(seeds), "freedom": len(seeds) - 1, "between": between, "common": common}
+
+
+def _share(between: float, common: float, freedom: float) -> dict[str, float]:
+    """Return the share, its interval, and what it is made of, from sums of squares of differences and
+    sums."""
+    quantile = fdtri(freedom, freedom, 0.5 + _LEVEL / 2)
+    ratio = between / common if common else np.inf
+    ends = {"share": ratio, "share_low": ratio / quantile, "share_high": ratio * quantile}
+    return {
+        **{name: 2 / (1 + 1 / end) if end else 0.0 for name, end in ends.items()},
+        "sd_of_difference": float(np.sqrt(between / freedom)),
+        "sd_of_seeds": float(np.sqrt((between + common) / 4 / freedom)),
+    }
+
+
+def measured_share(table: pd.DataFrame, architecture: str, metric: str) -> dict[str, Any] | None:
+    """Return the row of :func:`shares` that stands for a network: its own pairs', else those of all networks.
+
+    None where nothing was measured. AUROC is that of the main endpoint.
+    """
+    label = OF_METRIC.get(metric, ALL)
+    rows = table[(table["metric"] == metric) & (table["label"] == label) & (table["changed"] == ALL)]
+    for name in (architecture, ALL):
+        if len(of_network := rows[rows["architecture"] == name]):
+            return of_network.iloc[0].to_dict()
+    return None
