@@ -4,6 +4,7 @@ import json
 import re
 import resource
 import shutil
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ from cxrbench.evidence.verify import verify_recorded
 from cxrbench.statistics.predictions import LABEL
 from cxrbench.study.config import read_study
 from cxrbench.study.files import sha256_file
-from cxrbench.study.names import UserError
+from cxrbench.study.names import Cell, UserError
 from evidence.test_contribution import (
     NEW,
     OLD,
@@ -295,6 +296,46 @@ def test_graphs_are_of_a_network_that_the_archive_has_a_record_of(place: Path) -
     files = files_in(archived(place)) | {f"graphs/phantom-32px/resnet50/{sha}.pb": b"x"}
     with pytest.raises(UserError, match="of no network that it has a record of"):
         unpack(write(place / "c.tar.gz", files), place / "aside")
+
+
+def test_a_file_that_stands_twice_is_refused_by_its_kind(place: Path) -> None:
+    whole = archived(place)
+    with tarfile.open(whole) as tar, tarfile.open(place / "c.tar.gz", "w:gz") as twice:
+        for member in [*tar, *tar]:
+            twice.addfile(member, tar.extractfile(member))
+    with pytest.raises(UserError, match=r"file [A-Za-z]+.* was already read from"):
+        unpack(place / "c.tar.gz", place / "aside")
+
+
+def test_a_folder_of_no_cell_and_a_record_that_is_gone_are_named(place: Path) -> None:
+    recorded = place / "data/recorded"
+    for name in ("seed01", "seed\u00b2"):
+        shutil.copytree(OLD.folder(recorded), OLD.folder(recorded).with_name(name))
+    write_sums(recorded)
+    found = verify_recorded(recorded, STUDY)
+    assert found.cells == [OLD]
+    for name in ("seed01", "seed\u00b2"):
+        assert any(f"/{name}/record.json: in no folder of a cell" in problem for problem in found.problems)
+        shutil.rmtree(OLD.folder(recorded).with_name(name))
+    with pytest.raises(UserError, match="is not a cell"):
+        Cell.parse(str(OLD).replace("seed1", "seed01"))
+    copy_evidence(NEW.folder(DATA), NEW.folder(recorded))
+    write_sums(recorded)
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+        ran(*git, *words, cwd=place, check=True)
+    assert verify_recorded(recorded, STUDY).notes == []
+    shutil.rmtree(NEW.folder(recorded))
+    write_sums(recorded)
+    for _ in range(2):  # in the work tree, then in a commit
+        (note,) = verify_recorded(recorded, STUDY).notes
+        assert f"{NEW}/record.json: was recorded, and is no more" in note
+        ran(*git, "commit", "-qam", "y", cwd=place)
+    (place / "data/expected_status.csv").write_text(
+        f"cell,status,reason\n{NEW},crashed,x\n{OLD},ok,x\n*/x,ok,x\n"
+    )
+    (_, note) = verify_recorded(recorded, STUDY).notes
+    assert f"expected_status.csv: {NEW} has a reviewed outcome" in note
 
 
 # ---------------------------------------------------------------------------------- forgeries

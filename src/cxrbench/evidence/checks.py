@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -149,33 +149,50 @@ def log_problems(record: Record, log: Path) -> Iterator[str]:
                 return
 
 
-def doubts(record: Record, predictions: pd.DataFrame) -> Iterator[str]:
+class Scored(NamedTuple):
+    """The labels and scores of an ok cell, taken from its table once; the images of the parts are masks."""
+
+    image: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+    parts: dict[str, np.ndarray]
+    aurocs: dict[str, float | None]  # macro, by part
+
+    @classmethod
+    def of(cls, predictions: pd.DataFrame) -> Self:
+        """Return those of a table of predictions."""
+        labels, scores = labels_of(predictions), scores_of(predictions)
+        split = predictions["split"].to_numpy()
+        parts = {name: split == name for name in ("val", "test")}
+        aurocs = {name: macro_auroc(labels[rows], scores[rows]) for name, rows in parts.items()}
+        return cls(predictions["image"].to_numpy(), labels, scores, parts, aurocs)
+
+
+def doubts(record: Record, scored: Scored) -> Iterator[str]:
     """Yield what is unusual in a run and may be true: somebody should look at it."""
-    parts = {name: predictions[predictions["split"] == name] for name in ("val", "test")}
-    scores = {name: macro_auroc(labels_of(part), scores_of(part)) for name, part in parts.items()}
-    val, test = scores["val"], scores["test"]
+    val, test = scored.aurocs["val"], scored.aurocs["test"]
     if val is not None and test is not None and abs(test - val) > _USUAL_GAP:
         yield f"macro AUROC is {test:.3f} on test and {val:.3f} on validation images"
     of_epochs = [epoch.val_auroc for epoch in record.history if epoch.val_auroc is not None]
     if len(of_epochs) > 1 and (gain := of_epochs[-1] - of_epochs[-2]) > _USUAL_GAIN:
         yield f"the last epoch gains {gain:.3f} of macro AUROC in validation"
-    if len(predictions) > 1 and (np.ptp(scores_of(predictions), axis=0) == 0).any():
+    if len(scored.scores) > 1 and (np.ptp(scored.scores, axis=0) == 0).any():
         yield "a finding has the same score for all images"
 
 
-def ranks(predictions: pd.DataFrame) -> np.ndarray:
+def ranks(scored: Scored) -> np.ndarray:
     """Return the ranks of each finding's test scores by image, centred, as one vector of length one."""
-    part = predictions[predictions["split"] == "test"].sort_values("image")
-    order = scores_of(part).argsort(axis=0, kind="stable").argsort(axis=0)[:_MOST_RANKED].astype(np.float32)
-    centred = order - order.mean(axis=0, keepdims=True) if len(order) else order
+    rows = np.flatnonzero(scored.parts["test"])
+    rows = rows[np.argsort(scored.image[rows])][:_MOST_RANKED]
+    order = scored.scores[rows].argsort(axis=0, kind="stable").argsort(axis=0).astype(np.float32)
+    centred = order - (len(order) - 1) / 2
     return (centred / (np.linalg.norm(centred) or 1)).ravel()
 
 
-def score_problems(record: Record, predictions: pd.DataFrame) -> Iterator[str]:
+def score_problems(record: Record, scored: Scored) -> Iterator[str]:
     """Check that the validation scores have the macro AUROC of the last epoch: the same weights gave both."""
     recorded = record.history[-1].val_auroc if record.history else None
-    part = predictions[predictions["split"] == "val"]
-    auroc = macro_auroc(labels_of(part), scores_of(part))
+    auroc = scored.aurocs["val"]
     if auroc is None or recorded is None:
         if auroc != recorded:
             yield f"macro AUROC of the validation part is {recorded} in history, against its labels"

@@ -19,6 +19,7 @@ import pandas as pd
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.split import assign_split, choose_rows
 from cxrbench.evidence.checks import (
+    Scored,
     doubts,
     log_problems,
     numbers_in,
@@ -119,8 +120,9 @@ def _read(root: Path, cell: Cell) -> _Read:
         return _Read(of_record, record)
     rows = predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
     of_record += _last_problems(folder, rows)
-    of_scores, odd = [*score_problems(record, predictions)], [*doubts(record, predictions)]
-    return _Read(of_record, record, rows, of_scores, odd, ranks(predictions))
+    scored = Scored.of(predictions)
+    of_scores, odd = [*score_problems(record, scored)], [*doubts(record, scored)]
+    return _Read(of_record, record, rows, of_scores, odd, ranks(scored))
 
 
 def _last_problems(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
