@@ -31,6 +31,13 @@ $(error VENV='$(VENV)': make can have neither blanks nor any of $(SPECIAL) in th
 endif
 export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/.uv/bin
 export PYTHONPATH := $(CURDIR)/src
+# A user without a home that can be written, as in many containers: caches go into the checkout.
+CACHE = $${XDG_CACHE_HOME:-$${HOME:-/nonexistent}/.cache}
+ifneq ($(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CACHE)" && echo writable),writable)
+export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
+endif
+# A build that lives on after its make was killed is waited for.
+export CXRBENCH_WAIT := 1
 # Set in many containers: each command of a build would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 SNAKEMAKE = python -m snakemake

@@ -17,6 +17,7 @@ from cxrbench.paper.latex import macros
 from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
+from cxrbench.study.files import sha256_file
 from paper.conftest import a_paper
 
 SOURCES = {
@@ -161,7 +162,9 @@ def test_hostile_text_is_typeset_as_it_is(latex: None, tmp_path: Path) -> None:
         "\\documentclass{article}\\usepackage[T1]{fontenc}\\input{generated/macros}"
         "\\begin{document}\\csname cxr@key\\endcsname\\end{document}"
     )
-    must_work(*a_paper(tmp_path, document, macros({"key": hostile})), cwd=tmp_path)
+    said = must_work(*a_paper(tmp_path, document, macros({"key": hostile})), cwd=tmp_path).stderr
+    sha = sha256_file(tmp_path / "out.pdf")
+    assert re.search(rf"out\.pdf: sha256 {sha}, by pdfTeX [\d.]+ \(.+\)$", said, re.M), said
     text = text_of(tmp_path / "out.pdf")
     assert "\\input{/etc/passwd} 50%" in text and "root:" not in text
 

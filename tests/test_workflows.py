@@ -59,13 +59,14 @@ def checkout(folder: Path) -> Path:
     """A checkout with git's history and this environment in .venv."""
     ran("git", "clone", "-q", ROOT, folder, check=True)
     clone_of_the_tree(folder)
-    (folder / ".venv").mkdir()
-    for part in Path(sys.prefix).iterdir():
-        if not part.name.startswith("."):
-            (folder / ".venv" / part.name).symlink_to(part)
-    for name, lock in (("full", "base"), ("paper", "paper")):
-        summed = ran("sha256sum", folder / f"requirements/{lock}.lock", check=True).stdout.split()[0]
-        (folder / f".venv/.cxrbench-{name}").write_text(f"{summed}\n")
+    for venv in (folder / ".venv", folder.with_name("temporary") / "venv"):  # of the change, and of its base
+        venv.mkdir(parents=True)
+        for part in Path(sys.prefix).iterdir():
+            if not part.name.startswith("."):
+                (venv / part.name).symlink_to(part)
+        for name, lock in (("full", "base"), ("paper", "paper")):
+            summed = ran("sha256sum", folder / f"requirements/{lock}.lock", check=True).stdout.split()[0]
+            (venv / f".cxrbench-{name}").write_text(f"{summed}\n")
     return folder
 
 
@@ -125,12 +126,21 @@ def test_the_steps_for_evidence_say_what_is_new_and_what_it_changes(tmp_path: Pa
     for step, done in run_steps(JOBS["evidence", "evidence"], folder, BASE=base).items():
         assert done.returncode == 0, f"{step}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     summary = (tmp_path / "summary.md").read_text()
-    assert summary.count("```") == 8
+    assert summary.count("```") == 10
     assert re.search(r"phantom-32px/resnet18/xla_cpu/seed0/record.json +\| ", summary)
     assert "2 recorded cells are intact" in summary
     assert re.search(r"^[+] +phantom-32px +resnet18 +xla_cpu +0[.]", summary, flags=re.M)  # its AUROC
     assert re.search(r"tables/.*metrics.csv[}]? +\| ", summary)
     assert "phantom-32px" in text_of(folder / "paper/paper.pdf")
+
+
+def verified(folder: Path) -> CompletedProcess[str]:
+    """What the check says of the last commit of ``folder``; the paper of its base is not built here."""
+    base = ran("git", "rev-parse", "HEAD^", cwd=folder, check=True).stdout.strip()
+    steps = {step.get("name"): step for step in JOBS["evidence", "evidence"]["steps"]}
+    make = f'git worktree add --detach "$RUNNER_TEMP/base" {base}'
+    job = {"steps": [steps["What is new"], {"name": "base", "run": make}, steps["Verify"]]}
+    return run_steps(job, folder, BASE=base)["Verify"]
 
 
 @pytest.mark.slow
@@ -139,7 +149,25 @@ def test_changed_evidence_fails_the_check(tmp_path: Path) -> None:
     folder = with_a_new_record(checkout(tmp_path / "checkout"))
     log = folder / "data/recorded/phantom-32px/resnet18/xla_cpu/seed0/record.json"
     log.write_text(log.read_text().replace("0", "1", 1))
-    verify = [step for step in JOBS["evidence", "evidence"]["steps"] if step.get("name") == "Verify"]
-    (done,) = run_steps({"steps": verify}, folder).values()
-    assert done.returncode == 1
+    assert verified(folder).returncode == 1
     assert "record.json" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.fault("a pull request brings its own checker and signers", "its base's check it; they are named")
+def test_a_change_is_checked_by_the_code_and_the_signers_of_its_base(tmp_path: Path) -> None:
+    folder = with_a_new_record(checkout(tmp_path / "checkout"))
+    record = folder / "data/recorded/phantom-32px/resnet18/xla_cpu/seed0/record.json"
+    record.write_text(record.read_text().replace("0", "1", 1))
+    for name in ("src/cxrbench/evidence/verify.py", "src/cxrbench/__main__.py", "numpy.py", "cxrbench.py"):
+        (folder / name).write_text("import sys\nprint('9 recorded cells are intact')\nsys.exit(0)\n")
+    with (folder / "data/allowed_signers").open("a") as signers:
+        signers.write("me@example.org ssh-ed25519 AAAA\n")
+    ran("git", "reset", "-q", "--soft", "HEAD^", cwd=folder, check=True)
+    commit(folder, "Record a cell, and more")
+    done = verified(folder)
+    summary = (tmp_path / "summary.md").read_text()
+    assert done.returncode == 1 and "9 recorded cells" not in summary, done.stdout + done.stderr
+    for name in ("M\tsrc/cxrbench/evidence/verify.py", "M\tdata/allowed_signers", "A\tnumpy.py"):
+        assert name in summary
+    assert "me@example.org" not in (folder / "data/allowed_signers").read_text()

@@ -16,7 +16,7 @@ import pytest
 
 from columns import SCORES
 from conftest import ROOT, change_record, must_fail, must_work
-from cxrbench.evidence.contribution import overview, write_archive
+from cxrbench.evidence.contribution import machines_of, overview, write_archive
 from cxrbench.evidence.private import clean_record, of_this_machine, without_places
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import copy_evidence
@@ -43,6 +43,14 @@ def archived(place: Path, clean: Callable[[str], str] = lambda text: text) -> Pa
     (work := place / "work").mkdir()
     results = place / "results"
     return write_archive([NEW], results / "runs", results / "bench", place, clean, work, results / "graphs")
+
+
+def measured_row(place: Path) -> dict[str, Any]:
+    """A recorded row of speeds, as if it had been measured on the machine of NEW."""
+    (row, *_) = json.loads(
+        (ROOT / "data/recorded/bench/amd-epyc-family-25-model-17-2-cores/train.json").read_text()
+    )
+    return row | {"machine": machines_of(read_record(NEW.folder(place / "results/runs")), "cpu")[0]}
 
 
 def files_in(archive: Path) -> Files:
@@ -82,9 +90,9 @@ def tree(place: Path) -> dict[str, str]:
 def test_what_was_trained_elsewhere_is_kept_as_recorded_evidence(place: Path) -> None:
     bench = place / "results/bench"
     bench.mkdir()
-    row = {"platform": "cpu", "architecture": "resnet18", "pixels": 32, "batch": 64, "precision": "fp32"}
-    row |= {"fastest": False, "machine": "some-cpu-2-cores", "measured": "2026-01-01", "commit": "0" * 40}
-    (bench / "train.json").write_text(json.dumps([row, row | {"platform": "cuda"}]))
+    row = measured_row(place)
+    others = [row | {"machine": "another-2-cores"}, row | {"dirty": True, "batch": 8}]
+    (bench / "train.json").write_text(json.dumps([row, *others]))
     archive = archived(place)
     ended = json.loads((place / f"results/runs/{NEW}/record.json").read_text())["ended"]
     assert re.fullmatch(rf"contribution-.+-2-cores-{ended[:10]}\.tar\.gz", archive.name)
@@ -97,7 +105,7 @@ def test_what_was_trained_elsewhere_is_kept_as_recorded_evidence(place: Path) ->
     for name in ("record.json", "predictions.parquet", "train.log"):  # the same bytes
         kept = NEW.folder(place / "data/recorded") / name
         assert kept.read_bytes() == (NEW.folder(ROOT / "data/recorded") / name).read_bytes()
-    assert json.loads((place / "data/recorded/bench/some-cpu-2-cores/train.json").read_text()) == [row]
+    assert json.loads((place / f"data/recorded/bench/{row['machine']}/train.json").read_text()) == [row]
     assert "2 recorded cells are intact" in must_work("verify", cwd=place).stdout
     assert "is identical to the recorded run" in must_work(*received(archive), cwd=place).stderr
     assert not list((place / "results").glob(".contribution-*"))
@@ -151,7 +159,10 @@ def test_nothing_of_the_makers_machine_is_in_the_bytes(place: Path, monkeypatch:
     ):
         assert word not in whole, word
     assert str(ROOT).encode() not in whole and str(place).encode() not in whole and b"proxy" not in whole
-    assert bytes_of[f"records/{NEW}/train.log"].startswith(log.encode())
+    kept = bytes_of[f"records/{NEW}/train.log"].decode()
+    assert kept.startswith(log) and re.fullmatch(
+        r"\[4 other lines, sha256 [0-9a-f]{64}\]\n", kept[len(log) :]
+    )
     with tarfile.open(archive) as tar:
         assert {(member.uid, member.gid, member.uname, member.mtime) for member in tar} == {(0, 0, "", 0)}
     must_work(*received(archive), cwd=place)
@@ -197,8 +208,10 @@ def link(name: str) -> tarfile.TarInfo:
         ({"records/x/y/cpu/seed0/train.log": b"x"}, (), "x/y/cpu/seed0/train.log lies beside no record"),
         ({"versions.json": b'{"format": 2}'}, (), "its format is 2, this cxrbench reads 1"),
         ({"versions.json": b"[" * 100_000}, (), "versions.json is missing or damaged"),
-        ({"bench/train.json": b'[{"machine": "../../x"}]'}, (), "row 0 lacks measured"),
-        ({"bench/train.json": b"[NaN]"}, (), "bench/train.json: a list of rows is expected"),
+        ({"bench/train.json": b'[{"machine": "../../x"}]'}, (), "row 0: architecture: Field required"),
+        ({"bench/train.json": b"[NaN]"}, (), "bench/train.json: not a readable record (NaN is not a number"),
+        ({"bench/train.json": b"[1]"}, (), "row 0: : Input should be a valid dict"),
+        ({"bench/train.json": b"{}"}, (), "bench/train.json: a list of rows is expected"),
     ],
 )
 def test_a_hostile_archive_is_one_message(place: Path, files: Files, others: Any, message: str) -> None:
@@ -213,12 +226,15 @@ def test_a_hostile_archive_is_one_message(place: Path, files: Files, others: Any
 
 
 def test_a_row_that_names_another_folder_is_refused(place: Path) -> None:
-    row = dict.fromkeys(("measured", "commit", "platform", "architecture", "precision"), "x")
-    for machine in ("../../x", "/tmp/x", "a/b", "", "A"):
-        text = json.dumps([row | {"machine": machine}]).encode()
-        archive = write(place / "c.tar.gz", files_in(archived(place)) | {"bench/steps.json": text})
-        shutil.rmtree(place / "work")
-        assert "names the machine" in must_fail(*received(archive), cwd=place)
+    files = files_in(archived(place))
+    for machine, message in (
+        ("../../x", "machine: Value error, '../../x' does not have the form"),
+        ("a/b", "does not have the form"),
+        ("amd-epyc-family-25-model-17-64-cores", "of which it has no record"),
+    ):
+        text = json.dumps([measured_row(place) | {"machine": machine}]).encode()
+        archive = write(place / "c.tar.gz", files | {"bench/train.json": text})
+        assert message in must_fail(*received(archive), cwd=place)
 
 
 def test_a_file_that_is_not_as_the_sums_list_it_is_named(place: Path) -> None:
@@ -293,6 +309,8 @@ def test_another_version_of_torch_is_recorded_and_marked(place: Path) -> None:
         (lambda record: None, better, "macro AUROC of the validation part"),
         (lambda record: None, lambda table: table.assign(patient=table["patient"] + 1), "NIH's label table"),
         (lambda record: record["platform"].update(x=f"/{'home'}/me/x"), None, "a path, an address"),
+        (lambda record: record.update(dirty=True), None, "dirty is true"),
+        (lambda record: record.update(commit="unknown"), None, "commit is 'unknown'"),
     ],
 )
 def test_a_forged_record_is_refused(place: Path, change: Any, rows: Any, message: str) -> None:

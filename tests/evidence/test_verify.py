@@ -114,7 +114,10 @@ def test_a_missing_or_added_file_is_found(recorded: Path) -> None:
 
 
 def repository(folder: Path) -> str:
-    """Make a git repository of ``folder`` with all its files committed; return the commit."""
+    """Make a git repository of ``folder`` with a trainer and a study, all committed; return the commit."""
+    for name in ("src/cxrbench/training/method.py", "config/config.yaml"):
+        (folder / name).parent.mkdir(parents=True)
+        shutil.copyfile(ROOT / name, folder / name)
     git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x", "--date", "2026-01-01T00:00:00Z"]):
         ran(*git, *words, check=True, env={"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"})

@@ -52,6 +52,7 @@ for reason in LEFT_OUT:
 
 # The study as resolved (overlays, --config) for the commands below. It is written here and not by a rule,
 # because Snakemake does not look at the params of a rule whose inputs are all ancient().
+PLACES = {"figures": "figures", "generated": "paper/generated", "paper": "paper/paper.pdf"}  # as pathvars
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
 if workflow.is_main_process:
     try:
@@ -59,7 +60,19 @@ if workflow.is_main_process:
         if alone or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
         made, dry = Path(STUDY_FILE).with_name("made.json"), workflow.output_settings.dryrun
-        build.keep_what_is_made(logger, made, dry, alone)
+        folder = {name: Path(STUDY.pathvars.get(name, path)) for name, path in PLACES.items()}
+        built = [
+            *(
+                path
+                for part in ("tables", "cells")
+                for path in (made.parent / part).rglob("[!.]*")
+                if path.is_file()
+            ),
+            *folder["generated"].glob("*"),
+            *folder["figures"].glob("*.pdf"),
+            *(path for path in (folder["paper"], made.with_name("report.html")) if path.is_file()),
+        ]
+        build.keep_what_is_made(logger, made, dry, alone, built)
     except (OSError, UserError) as error:
         reason = isinstance(error, OSError) and explained(error)
         copied = ": a build writes into its checkout, so copy that"

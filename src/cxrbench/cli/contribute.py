@@ -20,7 +20,6 @@ from cxrbench.cli.words import (
     STUDY,
     RecordedOption,
     StudyOption,
-    ours,
     say,
     work_folder,
 )
@@ -39,27 +38,36 @@ _WIDEST = 240  # characters of a printed line of a table
 
 def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bool) -> None:
     """Check an archive, keep what it has as recorded evidence, and print what that changes in the paper."""
-    from cxrbench.cli.evidence import record
-    from cxrbench.evidence import contribution
+    from cxrbench.cli.evidence import differing, must_be_replaced
+    from cxrbench.evidence import received
+    from cxrbench.evidence.contribution import CONTENT, GRAPHS, RECORDS, overview
     from cxrbench.evidence.record import read_record
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import must_be_architectures
 
     with work_folder() as work:
-        runs = work / contribution.RECORDS
-        cells = contribution.unpack(archive, work)
-        must_be_architectures(
-            [cell.architecture for cell in cells], f"{archive}: {contribution.CONTENT.again}"
-        )
-        if problems := contribution.problems_with(cells, runs, recorded, read_study(study), work):
-            raise UserError("\n".join([*(f"{archive}: {text}" for text in problems), "nothing was recorded"]))
-        print(contribution.overview({cell: read_record(cell.folder(runs)) for cell in cells}))
+        runs = work / RECORDS
+        cells = received.unpack_limited(archive, work)
+        must_be_architectures([cell.architecture for cell in cells], f"{archive}: {CONTENT.again}")
+        found = received.verified_with(cells, runs, recorded, read_study(study), work)
+        if found.problems:
+            named = (f"{archive}: {text}" for text in found.problems)
+            raise UserError("\n".join([*named, "nothing was recorded"]))
+        records = {cell: read_record(cell.folder(runs)) for cell in cells}
+        print(overview(records, received.measured_in(work)))
+        for note in found.notes:
+            print(f"Look at: {note}")
+        new, changed = differing(cells, runs, recorded)
+        rows = received.row_changes(work, recorded)
+        for text in rows.replaced:
+            say(f"recorded -> new: {text}")
+        must_be_replaced(changed + [text.partition(": ")[0] for text in rows.replaced], replace)
         before = _tables() if build else {}
-        record([*map(str, cells)], runs, recorded, replace)
-        if (work / contribution.BENCH).is_dir():
-            ours("bench", "record", "--source", work / contribution.BENCH, "--recorded", recorded)
-        if count := contribution.keep_graphs(work, recorded):
-            where = recorded / contribution.GRAPHS
+        count = received.keep(new, work, rows, recorded)
+        for kept in (*new, *rows.files):
+            say(f"recorded {kept}")
+        if count:
+            where = recorded / GRAPHS
             say(f"{count} graphs of a Neuron device: `cxrbench compile --from {where}` compiles them")
     if build:
         _print_changes(before, _tables())
@@ -104,6 +112,9 @@ def contribute(
     build: Annotated[
         bool, typer.Option("--build/--no-build", help="With --receive: print what changes in the paper.")
     ] = True,
+    send_log: Annotated[
+        bool, typer.Option("--send-log", help="Send the texts of failed trainings too, not their hashes.")
+    ] = False,
     study: StudyOption = STUDY,
     fetch: FetchOption = False,
     registry: RegistryOption = REGISTRY,
@@ -129,7 +140,7 @@ def contribute(
         return
     try:
         machine.work(fetch, bench_minutes)
-        machine.send(out)
+        machine.send(out, send_log)
     except KeyboardInterrupt:
         say("interrupted: the same command goes on from here")
         raise typer.Exit(75) from None

@@ -20,6 +20,7 @@ from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, commit_of_code, read_record, this_machine
 from cxrbench.evidence.store import KEYS, STEPS, EvidenceStore, Rows, check_evidence, outside, read_measured
 from cxrbench.study.config import TableSource, read_study
+from cxrbench.study.files import why_git_fails
 from cxrbench.study.names import Cell, UserError, and_more
 from cxrbench.study.platforms import ACCELERATED, installed
 from cxrbench.training.plan import JobNeeds, must_be_architectures
@@ -42,6 +43,8 @@ def _check_commit() -> None:
     """Raise UserError where a record could not name the code that ran."""
     commit, dirty = commit_of_code()
     if dirty:
+        if reason := why_git_fails(Path(__file__).parent):
+            raise UserError(reason)
         in_git = commit != "unknown"
         reason = f"this code differs from commit {commit[:12]}" if in_git else "this is no git checkout"
         raise UserError(f"{reason}: a record must name the code that ran; see `git status`, or clone it anew")
@@ -214,13 +217,21 @@ class Contributor:
         except UserError as error:
             say(f"{error}; the contribution has no graphs of it")
 
-    def send(self, out: Path) -> None:
-        """Verify and pack what was trained, and print how to send it."""
+    def send(self, out: Path, with_log: bool) -> None:
+        """Verify and pack what was trained, read it as its receiver will, and print how to send it."""
+        from cxrbench.evidence import received
+
         with work_folder() as work, work_folder() as aside:
             cells = list(self.done)
-            archive = contribution.write_archive(cells, RUNS, BENCH, out, of_this_machine(), work, GRAPHS)
-            runs = work / contribution.RECORDS
-            if problems := contribution.problems_with(cells, runs, self.recorded, self.study, aside):
+            packed = (cells, RUNS, BENCH, out, of_this_machine(), work, GRAPHS, with_log)
+            archive = contribution.write_archive(*packed)
+            try:
+                received.unpack_limited(archive, aside)
+                runs = aside / contribution.RECORDS
+                problems = received.verified_with(cells, runs, self.recorded, self.study, aside).problems
+            except UserError as error:
+                problems = [str(error)]
+            if problems:
                 archive.unlink()
                 raise UserError(
                     "\n".join([*problems, "nothing was packed: the records above are not as they should be"])

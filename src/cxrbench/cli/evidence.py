@@ -35,29 +35,44 @@ def record(
     """
     from cxrbench.evidence import sums
     from cxrbench.evidence.store import EvidenceStore, check_evidence
-    from cxrbench.results.reproduction import replacement
 
     if not cells and not (sign or key):
         raise typer.BadParameter("name the cells to record, or --sign what is recorded")
-    named, store = list(dict.fromkeys(map(Cell.parse, cells or ()))), EvidenceStore(recorded)
+    named = list(dict.fromkeys(map(Cell.parse, cells or ())))
     for cell in named:
         check_evidence(cell.folder(runs), cell)
-    kept = [cell for cell in named if (cell.folder(recorded) / "record.json").exists()]
-    changes = {cell: replacement(cell, cell.folder(runs), recorded) for cell in kept}
-    for cell, lines in changes.items():
-        state = "is recorded already; recorded -> fresh:" if lines else "is identical to the recorded run"
-        say("\n  ".join([f"{cell} {state}", *lines]))
-    if (other := [str(cell) for cell, lines in changes.items() if lines]) and not replace:
-        raise UserError(
-            f"nothing was recorded: it would replace the evidence of {', '.join(other)}; look at the changes "
-            "above, then repeat with --replace"
-        )
-    new = [cell for cell in named if changes.get(cell) != []]
-    store.keep(new, runs)
+    new, changed = differing(named, runs, recorded)
+    must_be_replaced(changed, replace)
+    EvidenceStore(recorded).keep(new, runs)
     for cell in new:
         say(f"recorded {cell}")
     if sign or key:
         say(f"signed with {sums.sign(recorded, key)}")
+
+
+def differing(cells: list[Cell], runs: Path, recorded: Path) -> tuple[list[Cell], list[str]]:
+    """Return those of ``cells`` that are not recorded as they are, and those recorded otherwise, in words.
+
+    Prints what is recorded already, and what would change.
+    """
+    from cxrbench.results.reproduction import replacement
+
+    kept = [cell for cell in cells if (cell.folder(recorded) / "record.json").exists()]
+    changes = {cell: replacement(cell, cell.folder(runs), recorded) for cell in kept}
+    for cell, lines in changes.items():
+        state = "is recorded already; recorded -> fresh:" if lines else "is identical to the recorded run"
+        say("\n  ".join([f"{cell} {state}", *lines]))
+    new = [cell for cell in cells if changes.get(cell) != []]
+    return new, [f"the evidence of {cell}" for cell, lines in changes.items() if lines]
+
+
+def must_be_replaced(changed: list[str], replace: bool) -> None:
+    """Raise UserError where something recorded would be replaced without --replace."""
+    if changed and not replace:
+        raise UserError(
+            f"nothing was recorded: it would replace {', '.join(changed)}; look at the changes "
+            "above, then repeat with --replace"
+        )
 
 
 def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> None:
@@ -72,7 +87,12 @@ def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> N
         say(f"{len(done.problems)} problems in {recorded}")
     else:
         print(f"{len(done.cells)} recorded cells are intact")
-    notes = [done.signature.text, *(f"not checked: {reason}" for reason in done.not_checked), NOT_SHOWN]
+    notes = [
+        done.signature.text,
+        *(f"look at: {note}" for note in done.notes),
+        *(f"not checked: {reason}" for reason in done.not_checked),
+        NOT_SHOWN,
+    ]
     print(*(map(wrapped, notes) if sys.stdout.isatty() else notes), sep="\n")
     if done.problems:
         raise typer.Exit(1)

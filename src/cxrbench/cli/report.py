@@ -86,7 +86,7 @@ def paper(
     """Typeset the paper with latexmk."""
     from cxrbench.paper.latex import typeset
 
-    typeset(sources, generated, figures, out)
+    say(typeset(sources, generated, figures, out))
 
 
 @app.command()

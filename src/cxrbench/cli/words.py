@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.study.names import UserError
+from cxrbench.study.names import UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +133,7 @@ def _text(value: Any) -> str:
 
     if isinstance(value, float) or missing(value):
         return text(value, "seen")
-    return str(value) or "-"
+    return printable(value) or "-"
 
 
 def say(text: str) -> None:
@@ -142,7 +142,8 @@ def say(text: str) -> None:
 
 
 def _fitting(text: str) -> str:
-    """Return a message with its long lines wrapped where standard error is a terminal."""
+    """Return a message that steers no terminal, its long lines wrapped where standard error is one."""
+    text = "\n".join(map(printable, text.split("\n")))
     if not sys.stderr.isatty():
         return text
     return "\n".join(wrapped(line) if len(line) > columns() else line for line in text.split("\n"))

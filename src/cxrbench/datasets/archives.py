@@ -114,7 +114,8 @@ def read_images(
     for path in paths:
         for encoded in _read(path, say, name_of, content):
             if encoded.name in seen:
-                fault = f"image {printable(encoded.name)} was already read from {seen[encoded.name]}"
+                kind = "image" if content is RADIOGRAPHS else "file"
+                fault = f"{kind} {printable(encoded.name)} was already read from {seen[encoded.name]}"
                 raise UserError(f"{encoded.where}: {fault}; keep one of them")
             seen[encoded.name] = encoded.where
             yield encoded

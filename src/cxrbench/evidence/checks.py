@@ -1,12 +1,16 @@
 """What a record must agree on with itself, its platform and its predictions; for ``cxrbench verify``."""
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
+from cxrbench.evidence.allowed import EPOCH
 from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import Record
 from cxrbench.statistics.predictions import labels_of, scores_of
@@ -14,6 +18,12 @@ from cxrbench.study.config import Recipe
 from cxrbench.study.platforms import ENTRIES, Entry
 
 AUROC_TOLERANCE = 5e-4  # of the last epoch's: 4e-16 on CPUs; devices that add in any order may move ranks
+CLOCKS = 3600.0  # seconds by which the clocks of two machines may differ
+# Test minus validation of the macro AUROC: -0.021 to 0.054 in 97 recorded cells. The last epoch's gain: up to
+# 0.060 (three epochs of phantoms), below 0.001 after twenty epochs.
+_USUAL_GAP, _USUAL_GAIN = 0.1, 0.15
+_MOST_RANKED = 4000  # test images by which the scores of two cells are compared
+_LOG_SLACK = 1.001  # of half a printed digit: binary fractions round either way
 _SLACK = 1.25  # of the speed over the fastest and slowest epoch: it leaves out the first steps
 
 
@@ -36,6 +46,8 @@ def record_problems(record: Record, platform: str) -> Iterator[str]:
     whole = record.status != "ok" or len(epochs) == recipe.epochs
     if not whole or epochs != list(range(1, len(epochs) + 1)):
         yield f"history has the epochs {epochs}, the recipe {recipe.epochs}"
+    if recipe.batch % (record.micro_batch or recipe.batch):
+        yield f"micro_batch is {record.micro_batch}, which does not divide the batch of {recipe.batch}"
     yield from _time_problems(record)
     yield from _speed_problems(record, recipe)
     if record.phase != "setup" and platform in ENTRIES:
@@ -53,6 +65,8 @@ def _time_problems(record: Record) -> Iterator[str]:
         match record.platform.get("precompile"):
             case {"seconds": int() | float() as before}:
                 spent -= before  # of `cxrbench precompile`, which ran before
+        if ended.timestamp() > time.time() + CLOCKS:
+            yield f"ended ({record.ended}) after this machine's clock"
         if wall < 0:
             yield f"ended ({record.ended}) before it started ({record.started})"
         elif spent > wall * 1.01 + 2:
@@ -112,11 +126,73 @@ def moment_of(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def score_problems(record: Record, predictions: pd.DataFrame) -> Iterator[str]:
+def log_problems(record: Record, log: Path) -> Iterator[str]:
+    """Yield epochs whose losses or seconds in the log are not those in history: one trainer wrote both.
+
+    An epoch that was trained again after an interruption has several lines, and its last one counts.
+    """
+    if not log.is_file():
+        return
+    lines = log.read_bytes().decode(errors="replace").splitlines()
+    told = {int(line[1]): line for text in lines if len(text) < 200 and (line := EPOCH.fullmatch(text))}
+    for epoch in record.history:
+        if (line := told.get(epoch.epoch)) is None:
+            yield f"epoch {epoch.epoch} of history is not in the log"
+            return
+        for name, printed, value, digits in (
+            ("train loss", line[3], epoch.train_loss, 4),
+            ("val loss", line[4], epoch.val_loss, 4),
+            ("seconds", line[5], epoch.train_seconds, 1),
+        ):
+            if abs(float(printed) - value) > _LOG_SLACK * 0.5 * 10.0**-digits:
+                yield f"epoch {epoch.epoch}: {name} is {printed} in the log, {value:.{digits}f} in history"
+                return
+
+
+class Scored(NamedTuple):
+    """The labels and scores of an ok cell, taken from its table once; the images of the parts are masks."""
+
+    image: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+    parts: dict[str, np.ndarray]
+    aurocs: dict[str, float | None]  # macro, by part
+
+    @classmethod
+    def of(cls, predictions: pd.DataFrame) -> Self:
+        """Return those of a table of predictions."""
+        labels, scores = labels_of(predictions), scores_of(predictions)
+        split = predictions["split"].to_numpy()
+        parts = {name: split == name for name in ("val", "test")}
+        aurocs = {name: macro_auroc(labels[rows], scores[rows]) for name, rows in parts.items()}
+        return cls(predictions["image"].to_numpy(), labels, scores, parts, aurocs)
+
+
+def doubts(record: Record, scored: Scored) -> Iterator[str]:
+    """Yield what is unusual in a run and may be true: somebody should look at it."""
+    val, test = scored.aurocs["val"], scored.aurocs["test"]
+    if val is not None and test is not None and abs(test - val) > _USUAL_GAP:
+        yield f"macro AUROC is {test:.3f} on test and {val:.3f} on validation images"
+    of_epochs = [epoch.val_auroc for epoch in record.history if epoch.val_auroc is not None]
+    if len(of_epochs) > 1 and (gain := of_epochs[-1] - of_epochs[-2]) > _USUAL_GAIN:
+        yield f"the last epoch gains {gain:.3f} of macro AUROC in validation"
+    if len(scored.scores) > 1 and (np.ptp(scored.scores, axis=0) == 0).any():
+        yield "a finding has the same score for all images"
+
+
+def ranks(scored: Scored) -> np.ndarray:
+    """Return the ranks of each finding's test scores by image, centred, as one vector of length one."""
+    rows = np.flatnonzero(scored.parts["test"])
+    rows = rows[np.argsort(scored.image[rows])][:_MOST_RANKED]
+    order = scored.scores[rows].argsort(axis=0, kind="stable").argsort(axis=0).astype(np.float32)
+    centred = order - (len(order) - 1) / 2
+    return (centred / (np.linalg.norm(centred) or 1)).ravel()
+
+
+def score_problems(record: Record, scored: Scored) -> Iterator[str]:
     """Check that the validation scores have the macro AUROC of the last epoch: the same weights gave both."""
     recorded = record.history[-1].val_auroc if record.history else None
-    part = predictions[predictions["split"] == "val"]
-    auroc = macro_auroc(labels_of(part), scores_of(part))
+    auroc = scored.aurocs["val"]
     if auroc is None or recorded is None:
         if auroc != recorded:
             yield f"macro AUROC of the validation part is {recorded} in history, against its labels"

@@ -1,7 +1,9 @@
 """What must not travel with a record: names, places, addresses and serial numbers of somebody's machine.
 
 Two kinds are taken out of free texts: what this machine says of itself, to the letter, and what looks like a
-path, an address or a serial number, on any machine. A text that was cleaned is not changed again.
+path, an address, an account, a key or a serial number, on any machine. A text that was cleaned is not changed
+again. Each line is looked at by itself and cut before that, so that no expression takes more than its square.
+What an archive may hold at all is in :mod:`cxrbench.evidence.allowed`.
 """
 
 import getpass
@@ -17,9 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-PATH, NAME, ADDRESS, SERIAL = "<path>", "<name>", "<address>", "<serial>"
+PATH, NAME, ADDRESS, SERIAL, CUT = "<path>", "<name>", "<address>", "<serial>", "<cut>"
 FREE_TEXTS = ("failure", "timing", "energy", "platform", "weights")  # of a record
 _ROOT = Path(__file__).parents[3]
+_LONGEST = 2000  # characters of a line that are looked at; the others are cut off
 _SHORTEST = 3  # letters of a name that is looked for
 _OF_NOBODY = {"root", "user", "localhost", "ubuntu", "debian", "admin", "ec2-user", "runner", "jovyan"}
 _SERIALS = (
@@ -27,29 +30,54 @@ _SERIALS = (
     *(f"/sys/class/dmi/id/{part}_serial" for part in ("product", "board", "chassis")),
 )
 _END = r"\s/\"'`:,;()<>|"  # no part of a path in a text
-_PACKAGES = re.compile(r"/(?:[^/\n\"']+/)*(?=(?:site|dist)-packages/)")
+_PACKAGES = re.compile(r"/(?:[^/\n\"']{1,255}/){0,40}(?=(?:site|dist)-packages/)")
 _ADDRESSES = re.compile(
     r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)"
     r"|(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])"
 )
-_USERS = re.compile(r"[\w.+-]+@[\w-][\w.-]*")  # also of who built a driver
+_USERS = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-][\w.-]*")  # also of who built a driver
 _UNLIKE = (  # what a text may have of any machine, and what stands for it
     (re.compile(r"\b\w+:///?[^\s\"'<>]+"), ADDRESS),
     (re.compile(r"(?<=([\"']))/(?:(?!\1)[^/\n])+/(?:(?!\1)[^\n])+(?=\1)"), PATH),
     (re.compile(rf"(?<![\w.>/])(?:~|\.\.(?:/\.\.)*)?(?:/[^{_END}]+){{2,}}/?|~/[^{_END}]+"), PATH),
     (re.compile(rf"(?<![\w.>/:])//(?:[^{_END}]+/?)+|\b[A-Za-z]:\\[^\s\"',;]+"), PATH),
+    (re.compile(rf"\\\\[^\s\"',;\\]+(?:\\[^\s\"',;]*)?|(?<![\w.>/])~[\w.-]{{1,64}}/[^{_END}]*"), PATH),
+    (re.compile(r"\barn:[\w:/.*-]+"), SERIAL),
+    (
+        re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\b(?:hf|gh[opsu]|sk|xox[abp])[-_][A-Za-z0-9_-]{16,}"),
+        SERIAL,
+    ),
+    (
+        re.compile(r"\b[A-Z0-9_]{0,40}(?:TOKEN|SECRET|PASSWORD|API_?KEY)[A-Z0-9_]{0,20}\s?[=:]\s?[^\s<]\S*"),
+        SERIAL,
+    ),
+    (re.compile(r"\b(?:i|vol|eni|subnet|sg|vpc)-[0-9a-f]{8,17}\b"), SERIAL),
     (_USERS, NAME),
+    (re.compile(r"\bip-\d{1,3}(?:-\d{1,3}){3}\b(?:\.[\w.-]+)?"), ADDRESS),
+    (
+        re.compile(
+            r"(?<![\w.-])(?:[A-Za-z0-9-]{1,63}\.){1,8}(?:internal|local|lan|corp|example\.(?:org|com|net))\b"
+        ),
+        NAME,
+    ),
+    (re.compile(r"\b[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\b"), SERIAL),
     (re.compile(r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"), SERIAL),
     (re.compile(r"\b(?:(?:GPU|MIG)-)?[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b"), SERIAL),
 )
 
 
 def without_places(text: str) -> str:
-    """Return ``text`` without paths, URLs, user@host, IP and hardware addresses, and serial numbers."""
-    text = _PACKAGES.sub("", text)
+    """Return ``text`` without paths, URLs, addresses of users and machines, accounts, keys and serials."""
+    return "".join(map(_line_without_places, text.splitlines(keepends=True)))
+
+
+def _line_without_places(line: str) -> str:
+    if len(line) > _LONGEST:
+        line = line[: _LONGEST - len(CUT) - 1] + CUT + "\n" * line.endswith("\n")
+    line = _PACKAGES.sub("", line)
     for pattern, word in _UNLIKE:
-        text = pattern.sub(word, text)
-    return _ADDRESSES.sub(_address, text)
+        line = pattern.sub(word, line)
+    return _ADDRESSES.sub(_address, line)
 
 
 def _address(match: re.Match[str]) -> str:
@@ -75,15 +103,22 @@ def _cleaned(places: dict[str, str], names: re.Pattern[str] | None, text: str) -
 def _places() -> dict[str, str]:
     """Return this machine's folders with what stands for them, longest first; names below ours may stay."""
     ours = {_ROOT: ".", Path(sys.prefix): "environment", Path(sys.base_prefix): "python"}
-    others = (Path.cwd(), Path.home(), Path(tempfile.gettempdir()))
+    others = (Path.cwd(), *_home(), Path(tempfile.gettempdir()))
     places = {str(folder): PATH for other in others for folder in (other, other.resolve())}
     places |= {str(folder): word for own, word in ours.items() for folder in (own, own.resolve())}
     return {place: places[place] for place in sorted(places, key=len, reverse=True) if len(place) > 1}
 
 
+def _home() -> list[Path]:
+    """Return the user's home; nothing where a user without an entry has none."""
+    with suppress(RuntimeError):
+        return [Path.home()]
+    return []
+
+
 def _names() -> re.Pattern[str] | None:
     """Return a pattern of the names of user and machine and of its serial numbers; None where it has none."""
-    words = {socket.gethostname(), socket.gethostname().split(".")[0], Path.home().name}
+    words = {socket.gethostname(), socket.gethostname().split(".")[0], *(home.name for home in _home())}
     words |= {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")}
     with suppress(OSError, KeyError):
         words.add(getpass.getuser())

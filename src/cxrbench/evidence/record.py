@@ -223,7 +223,7 @@ def read_record(path: Path | str) -> Record:
     """Return the record in ``path`` (a record.json or its folder); UserError when it is not one."""
     path = Path(path)
     path = path / RECORD if path.is_dir() else path
-    raw = _json_of(path)
+    raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version == SCHEMA_VERSION:
         return _validated(path, raw, Record)
@@ -238,14 +238,16 @@ def read_record(path: Path | str) -> Record:
 
 def read_model(path: Path, model: type[Model]) -> Model:
     """Return the ``model`` in a JSON file; UserError when it is none."""
-    return _validated(path, _json_of(path), model)
+    return _validated(path, read_json(path), model)
 
 
-def _json_of(path: Path) -> Any:
-    """Return the JSON in a file; UserError for what no record can hold."""
+def read_json(path: Path) -> Any:
+    """Return the JSON in a file; UserError for what no record can hold, and for a key that stands twice."""
     try:
         text = path.read_text(encoding="utf-8")
-        raw = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
+        raw = json.loads(
+            text, parse_int=_number, parse_float=_number, parse_constant=_number, object_pairs_hook=_once
+        )
         json.dumps(raw, ensure_ascii=False).encode()  # half a character cannot be written again
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such record; run the cell first") from None
@@ -263,6 +265,15 @@ def _validated(path: Path, raw: Any, model: type[Model]) -> Model:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise UserError(f"{path}: key '{key}': {first['msg']}; {remedy(path)}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the mapping of ``pairs``; ValueError where a key stands twice."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key '{next(key for key in keys if keys.count(key) > 1)}' stands twice")
+    return mapping
 
 
 def _number(text: str) -> int | float:

@@ -1,9 +1,12 @@
 """Evidence of cells: where it comes from, whether it fits the study and is intact. Rows of measurements."""
 
 import json
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from cxrbench.evidence.record import LAST, LOG, PREDICTIONS, RECORD, Record, read_record
@@ -129,8 +132,7 @@ class EvidenceStore:
     def keep(self, cells: Iterable[Cell], runs: Path) -> None:
         """Copy the evidence of ``cells`` from below ``runs`` to here and update SHA256SUMS."""
         with updated_sums(self.root):
-            for cell in cells:
-                copy_evidence(cell.folder(runs), cell.folder(self.root))
+            copy_all([(cell.folder(runs), cell.folder(self.root)) for cell in cells])
 
 
 def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
@@ -168,14 +170,24 @@ def check_evidence(folder: Path, cell: Cell) -> Record:
 
 
 def copy_evidence(source: Path, target: Path) -> None:
-    """Copy the evidence of a cell, its record last; remove from ``target`` what ``source`` lacks."""
-    target.mkdir(parents=True, exist_ok=True)
-    for name in EVIDENCE_FILES:
-        if (source / name).exists():
-            with written_aside(target / name) as aside:
-                aside.write_bytes((source / name).read_bytes())
-        else:
-            (target / name).unlink(missing_ok=True)
+    """Copy predictions, log and record of a cell; remove from ``target`` what ``source`` lacks."""
+    copy_all([(source, target)])
+
+
+def copy_all(pairs: Sequence[tuple[Path, Path]], texts: Mapping[Path, bytes] = MappingProxyType({})) -> None:
+    """Copy the evidence of each pair of folders, and write ``texts``: all files or, on a full disk, none."""
+    with ExitStack() as asides:  # renamed in the end, in reverse
+        for path, text in texts.items():
+            asides.enter_context(written_aside(path)).write_bytes(text)
+        for source, target in reversed(pairs):
+            for name in reversed(EVIDENCE_FILES):  # so the record last
+                if (source / name).exists():
+                    aside = asides.enter_context(written_aside(target / name))
+                    shutil.copyfile(source / name, aside)
+    for source, target in pairs:
+        for name in EVIDENCE_FILES:
+            if not (source / name).exists():
+                (target / name).unlink(missing_ok=True)
 
 
 # -- rows of measurements ----------------------------------------------------------------------------

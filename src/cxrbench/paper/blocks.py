@@ -1,13 +1,14 @@
 """Generated parts of hand-written Markdown: what stands between ``<!-- begin NAME -->`` and its end."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from cxrbench.study.files import write_text
-from cxrbench.study.names import UserError
+from cxrbench.study.names import UserError, printable
 
 
 def renew(path: Path, blocks: Mapping[str, str]) -> None:
@@ -22,8 +23,14 @@ def renew(path: Path, blocks: Mapping[str, str]) -> None:
     write_text(path, text)
 
 
+def _escape(text: str) -> str:
+    """Return a text as one cell of a table, without markup, control or bidirectional characters."""
+    line = printable(unicodedata.normalize("NFC", " ".join(text.splitlines())))
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", line.replace("|", r"\|"))
+
+
 def as_markdown(table: pd.DataFrame) -> str:
-    """Return a table of texts as a Markdown table between empty lines; bars in texts are escaped."""
+    """Return a table of texts as a Markdown table between empty lines."""
     rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
-    cells = ([str(text).replace("|", r"\|").replace("\n", " ") for text in row] for row in rows)
+    cells = ([_escape(str(text)) for text in row] for row in rows)
     return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in cells) + "\n"

@@ -5,6 +5,7 @@ A value is a number, several numbers in one of the shapes below, or a word in a 
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +23,9 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
-_LAST_LETTER = "\u017f"  # of Latin Extended-A
+# What LaTeX sets with the paper's fonts and input encoding, beyond ASCII: tried sign by sign.
+_SET = {chr(code) for code in range(0xA1, 0x17F)} - set("\u00adĦħĸĿŀŉŦŧ")
+_SET |= set("ǍǎǏǐǑǒǓǔǦǧǨǩǪǫǰǴǵȘșȚțẞ‐‑‒–—―‘’‚“”„†‡•…‰‹›€№™←↑→↓")
 _MINUS = re.compile(r"(?<![\w.){])-(?=\d)")
 
 
@@ -265,9 +268,9 @@ def listed(values: Iterable[Any]) -> str:
 
 def escape(text: object, longest: int = 10_000) -> str:
     """Return ``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
-    line = "".join(c if c.isprintable() else " " for c in str(text))[:longest]
-    # A letter that the paper's fonts lack would end LaTeX; a user's findings may have any.
-    latex = "".join(_SPECIAL.get(c, "?" if c.isalpha() and c > _LAST_LETTER else c) for c in line)
+    line = "".join(c if c.isprintable() else " " for c in unicodedata.normalize("NFC", str(text)))[:longest]
+    # A sign that the paper's fonts lack would end LaTeX; a user's findings and machines may have any.
+    latex = "".join(_SPECIAL.get(c, c if c.isascii() or c in _SET else "?") for c in line)
     return re.sub("-(?=-)", "-{}", latex)  # else the font joins them
 
 

@@ -163,9 +163,10 @@ def _cell(text: str) -> str:
 # -- the PDF ----------------------------------------------------------------------------------------
 
 
-def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:
+def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> str:
     """Build ``sources``/main.tex with ``generated`` and ``figures`` beside it, and put the PDF at ``out``.
 
+    Returns its hash and the version of TeX, with which alone its bytes are the same.
     Raises UserError when LaTeX is missing or fails, with its first error; the log stays beside ``out``.
     """
     if shutil.which("latexmk") is None or shutil.which("pdflatex") is None:
@@ -182,6 +183,8 @@ def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> None:
         _latexmk(build, log)
         with written_aside(out) as aside:
             shutil.copyfile(build / "main.pdf", aside)
+    by = re.search(r"^This is (\w+), Version [\d.]+-[\d.]+-([\d.]+) (\([^)]*\))", log.read_text("utf-8"))
+    return f"{out}: sha256 {sha256_file(out)}, by {' '.join(by.groups()) if by else 'an unknown TeX'}"
 
 
 def _latexmk(build: Path, log: Path) -> None:

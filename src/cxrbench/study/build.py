@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -21,6 +22,8 @@ from cxrbench.study.files import explained, sha256_file, share, taken
 from cxrbench.study.names import and_more
 
 OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
+WAIT = "CXRBENCH_WAIT"  # in the environment of a build that waits for another one to end, as make's do
+_PAUSE = 0.2  # seconds between two looks at another build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
 _BUILT = ("results/tables", "paper", "figures")  # folders that nothing but a build writes
 _VERBOSE_RULES = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
@@ -43,7 +46,7 @@ _held: list[IO[str]] = []  # open, so locked, until this process ends
 def take_build_lock(folder: Path) -> bool:
     """Take the build lock of ``folder``; if it was free, remove what a killed build left.
 
-    Return False if another build holds it.
+    Return False if another build holds it; with :data:`WAIT` in the environment, wait for its end.
 
     Every Snakemake holds a shared lock on a file for life, which the system releases however it ends. Where
     nobody else holds it, Snakemake's own locks are stale, and processes of the dead build that still run
@@ -53,6 +56,10 @@ def take_build_lock(folder: Path) -> bool:
     holder = open(folder / _ALIVE, "a+", encoding="utf-8")  # noqa: SIM115
     _held.append(holder)
     alone = taken(holder)
+    if alone is False and os.environ.get(WAIT):
+        say(f"cxrbench: {running_build(folder)}. Waiting for its end")
+        while (alone := taken(holder)) is False:
+            time.sleep(_PAUSE)
     if alone is False:
         share(holder)
         return False
@@ -153,14 +160,17 @@ class Made(logging.Handler):
 
     _LEFT_OUT = ("pack", "train")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, built: Iterable[Path]) -> None:
+        """``path``: of the list; ``built``: what there is of files that nothing but a build writes."""
         super().__init__()
         self._path = path
         self._jobs: dict[int, tuple[str, list[str]]] = {}
         try:  # of each output, itself and what its command writes beside it
             self._made: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # the first build, or a power cut
-            self._made = {}
+            if not all(isinstance(hashes, dict) for hashes in self._made.values()):
+                raise ValueError
+        except (OSError, ValueError, AttributeError):  # the first build; else nobody knows what was changed
+            self._made = {str(file): {str(file): "unknown"} for file in built}
 
     def changed(self, remove: bool) -> list[str]:
         """Return the files that are not as they were made; ``remove`` the outputs they belong to."""
@@ -209,9 +219,14 @@ def _hash_of(path: Path) -> str:
     return sha256_file(path) if path.is_file() else ""
 
 
-def keep_what_is_made(logger: logging.Logger, path: Path, dry: bool, alone: bool) -> None:
-    """Have what was changed since a build made it made again, and keep the hashes of what this one makes."""
-    made = Made(path)
+def keep_what_is_made(
+    logger: logging.Logger, path: Path, dry: bool, alone: bool, built: Iterable[Path]
+) -> None:
+    """Have what was changed since a build made it made again, and keep the hashes of what this one makes.
+
+    ``built``: what there is of a build's outputs; without a list of their hashes, all count as changed.
+    """
+    made = Made(path, built)
     if alone and (changed := made.changed(remove=not dry)):
         named = ", ".join(changed[:3]) + and_more(len(changed) - 3 if len(changed) > 3 else 0)
         say(f"cxrbench: changed since the build made it, so to be made again: {named}")

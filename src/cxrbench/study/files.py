@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -66,6 +67,20 @@ def git(folder: Path, *words: str, lines: Iterable[str] = ()) -> str | None:
     except (OSError, ValueError):  # no git, or a name that no file can have
         return None
     return None if done.returncode else done.stdout.decode(errors="replace")
+
+
+def why_git_fails(folder: Path) -> str | None:
+    """Return git's reason and remedy where it refuses a checkout that belongs to another user; else None."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), "rev-parse"], capture_output=True)
+    except (OSError, ValueError):
+        return None
+    said = done.stderr.decode(errors="replace")
+    if not done.returncode or "safe.directory" not in said:
+        return None
+    reason = said.splitlines()[0].removeprefix("fatal: ")
+    command = next((line.strip() for line in said.splitlines() if "--add safe.directory" in line), "")
+    return f"git says: {reason}; trust it with: {command or 'git config --global --add safe.directory PATH'}"
 
 
 def remedy(path: Path) -> str:
@@ -133,7 +148,12 @@ def write_if_changed(path: Path | str, text: str) -> None:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write indented JSON with a final newline, aside and renamed."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return indented JSON with a final newline."""
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def sha256_file(path: Path | str) -> str:
@@ -149,8 +169,34 @@ def sha256_json(value: Any) -> str:
 
 
 def write_csv(path: Path | str, table: pd.DataFrame) -> None:
-    """Write a table as CSV with Unix line ends, aside and renamed."""
-    write_text(path, table.to_csv(index=False, lineterminator="\n"))
+    """Write a table as CSV with Unix line ends, aside and renamed.
+
+    A text that a spreadsheet would run as a formula is quoted by ', which :func:`read_csv` takes off again;
+    control and bidirectional characters are escaped.
+    """
+    safe = table.copy(deep=False)
+    for at, kind in enumerate(table.dtypes):
+        if kind in ("object", "string"):
+            column = table.iloc[:, at]
+            safe.isetitem(at, column.__class__([*map(_quoted, column)], column.index, "object"))
+    write_text(path, safe.to_csv(index=False, lineterminator="\n"))
+
+
+# A sign alone or before a number or a space begins none; with a bar it could start a program.
+_FORMULA = re.compile(r"'*(?:[=@\t\r]|[+-](?:[^\d.\s]|.*\|))", re.S)
+
+
+def _quoted(value: Any) -> Any:
+    """Return a cell of a table as a CSV has it."""
+    if not isinstance(value, str):
+        return value
+    text = "\n".join(map(printable, value.split("\n")))
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def _unquoted(value: Any) -> Any:
+    quoted = isinstance(value, str) and value.startswith("'") and _FORMULA.match(value)
+    return value[1:] if quoted else value
 
 
 def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
@@ -160,7 +206,15 @@ def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
     """
     import pandas as pd  # imported here: many commands do without it
 
-    return _parsed(path, lambda text: pd.read_csv(io.StringIO(text), **options))
+    def parse(text: str) -> pd.DataFrame:
+        table = pd.read_csv(io.StringIO(text), **options)
+        if "'" not in text:
+            return table
+        for name in table.select_dtypes("object"):
+            table[name] = pd.Series([*map(_unquoted, table[name])], table.index, "object")
+        return table
+
+    return _parsed(path, parse)
 
 
 def read_texts(path: Path | str) -> list[dict[str, str]]:
@@ -170,7 +224,7 @@ def read_texts(path: Path | str) -> list[dict[str, str]]:
         rows = list(csv.DictReader(io.StringIO(text), strict=True))
         if any(None in row or None in row.values() for row in rows):
             raise ValueError("its rows differ in length")
-        return rows
+        return [{name: _unquoted(text) for name, text in row.items()} for row in rows]
 
     return _parsed(path, parse)
 

@@ -16,7 +16,7 @@ from cxrbench.statistics.errors import printable as printable
 GROUP = ["dataset", "architecture", "platform"]  # columns: the cells of these are seeds of one training
 PART = r"[\w][\w.\-]{0,99}"
 _NAME = re.compile(
-    rf"(?P<dataset>{PART})/(?P<architecture>{PART})/(?P<platform>[\w\-]+)/seed(?P<seed>[0-9]{{1,10}})"
+    rf"(?P<dataset>{PART})/(?P<architecture>{PART})/(?P<platform>[\w\-]+)/seed(?P<seed>0|[1-9][0-9]{{0,9}})"
 )
 NAME_FORM = "a name: at most 100 letters, digits, dots, hyphens and underscores, the first no dot or hyphen"
 _LISTED = 12  # names that a message lists
@@ -64,8 +64,8 @@ def find_cells(root: Path | str) -> list[Cell]:
     """The cells with a record.json below ``root``, sorted."""
     root = Path(root)
     folders = (path.parent for path in root.glob("*/*/*/seed*/record.json"))
-    cells = (folder for folder in folders if folder.name.removeprefix("seed").isdigit())  # no seed0.bak
-    return sorted(Cell.parse(folder.relative_to(root).as_posix()) for folder in cells)
+    names = (folder.relative_to(root).as_posix() for folder in folders)
+    return sorted(Cell.parse(name) for name in names if _NAME.fullmatch(name))  # no seed0.bak, no seed00
 
 
 def expand_braces(pattern: str) -> list[str]:

@@ -6,6 +6,7 @@ import io
 import re
 import shlex
 import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -276,6 +277,7 @@ def visible(value: Any) -> Any:
     text = "" if value is None else str(value)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]} … [{len(text) - _LONGEST:,} more characters]"
+    text = unicodedata.normalize("NFC", text)
     return "".join(c if c.isprintable() or c == "\n" else " " if c.isspace() else "\ufffd" for c in text)
 
 
