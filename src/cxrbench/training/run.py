@@ -114,10 +114,8 @@ class Trainer:
             )
         emulates = self.recipe.emulated_weights != "fp32" or self.recipe.arithmetic != "own"
         if emulates and self.platform.size > 1:
-            raise UserError(
-                "emulated_weights and arithmetic: several processes would round their weights apart; "
-                "set limits.processes to 1"
-            )
+            several = "several processes would round their weights apart"
+            raise UserError(f"emulated_weights and arithmetic: {several}; set limits.processes to 1")
 
     def run(self) -> dict[str, np.ndarray]:
         """Train what is left; return the scores of each evaluated split (images x findings, float32)."""
@@ -133,9 +131,8 @@ class Trainer:
 
     def last_scores(self) -> dict[str, np.ndarray]:
         """The scores of the test part (images x findings, float32) by the weights after the last step."""
-        last = self._over_processes(self.network.state_dict())
-        # Captured anew: a device that records its work would go on with the averaged weights.
-        return {"test": sigmoid(self._logits("test", Scoring(self.network, self.platform), last))}
+        anew = Scoring(self.network, self.platform)  # a recorded one would go on with the averaged weights
+        return {"test": sigmoid(self._logits("test", anew, self._over_processes(self.network.state_dict())))}
 
     # -- one epoch ---------------------------------------------------------------------------------
 
