@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,7 +26,6 @@ from cxrbench.statistics.metrics import ALL, COMPARED, METRICS, in_words
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cxrbench.statistics.power import SeedSpread
 
 SOURCE = (
     "A cell's folder, its record.json, or predictions as Parquet or CSV. Columns: image; label_NAME (0, 1 or"
@@ -59,7 +56,7 @@ def evaluate(
 
     Example: cxrbench evaluate predictions.parquet
     """
-    from cxrbench.results.scoring import evaluate_cells
+    from cxrbench.results.scoring import each_once, evaluate_cells, evaluate_files
     from cxrbench.study.files import write_csv
     from cxrbench.study.names import UserError
 
@@ -68,12 +65,12 @@ def evaluate(
     if records == files and (files or out):  # a study without evidence has a table without rows
         table, notes = evaluate_cells(records, replicates, positive_patients)
     elif files:
-        table, notes = _of_files(files, replicates, positive_patients)
+        table, notes = evaluate_files(files, replicates, positive_patients, say)
     else:
         raise UserError("name a file of predictions, or the record.json of one or more cells")
     if out:
         write_csv(out, table)
-    for note in _each_once(notes, len(files)):
+    for note in each_once(notes, len(files)):
         say(wrapped(note))
     if as_json:
         print_json(table)
@@ -85,30 +82,6 @@ def evaluate(
             parts = (f"{name}\n{_in_a_terminal(rows)}" for name, rows in table.groupby(named, sort=False))
             print("\n\n".join(parts))
             say("To compare two sets of runs: cxrbench compare A B")
-
-
-def _of_files(files: list[Path], replicates: int, positive_patients: int) -> tuple[pd.DataFrame, list[str]]:
-    """Return the metrics of each file, with a column ``source`` where there are several, and notes."""
-    import pandas as pd
-
-    from cxrbench.results.scoring import evaluate_file
-
-    places = [path.parent if path.name == "record.json" else path for path in files]
-    scored = [evaluate_file(path, replicates, positive_patients, say) for path in places]
-    if len(scored) == 1:
-        return scored[0].table, scored[0].notes
-    tables = [of.table.assign(source=str(path)) for of, path in zip(scored, files, strict=True)]
-    table = pd.concat(tables, ignore_index=True)
-    notes = [f"{path}: {note}" for of, path in zip(scored, files, strict=True) for note in of.notes]
-    return table[["source", *table.columns.drop("source")]], notes
-
-
-def _each_once(notes: list[str], sources: int) -> list[str]:
-    """Return notes on several sources, each once, with the number of sources where it is not of all."""
-    if sources < 2:
-        return notes
-    counts = Counter(note.partition(": ")[2] for note in notes)
-    return [text if count == sources else f"{text} ({count} of {sources})" for text, count in counts.items()]
 
 
 def _in_a_terminal(table: pd.DataFrame) -> str:
@@ -280,6 +253,7 @@ def power(
     import pandas as pd
 
     from cxrbench.cli.compare import size_from_pilot
+    from cxrbench.results.spreads import spreads_of
     from cxrbench.statistics.power import Design, SeedSpread, answers
     from cxrbench.study.names import UserError, suggestion
 
@@ -294,7 +268,7 @@ def power(
         return
     group = sources[0] if sources else None
     if patient_se is None:
-        spreads = _recorded(tables / "spread.csv", group or "", metric)
+        spreads = spreads_of(tables / "spread.csv", group or "", metric)
     elif patient_se + seed_sd == 0:
         raise UserError("--patient-se and --seed-sd are both zero: give one above zero")
     elif on := measured_on or patients:
@@ -361,34 +335,6 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     more = " or more" if len(needed) < len(table) else ""
     enough = f"{_ends(needed.to_frame(), 'seeds_needed')}{more}" if len(needed) else "no number of"
     return [wrapped(f"{shown}, which takes {enough} seeds.", "")]
-
-
-def _recorded(path: Path, group: str, metric: str) -> list[tuple[dict[str, Any], SeedSpread]]:
-    """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
-    from cxrbench.statistics.power import recorded_spreads
-    from cxrbench.study.files import read_csv
-    from cxrbench.study.names import UserError
-
-    if not path.exists():
-        raise UserError(
-            f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
-        )
-    table = read_csv(path)
-    if "drawn" not in table:
-        raise UserError(f"{path}: an earlier version wrote it; run `make paper-from-evidence`")
-    names = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
-    asked = (table["metric"] == metric) & (names + "/").str.startswith(f"{group}/" if group else "")
-    within = {tuple(row) for row in table.loc[asked, ["dataset", "architecture", "platform"]].to_numpy()}
-    recorded = recorded_spreads(table, [metric])  # all of them: their variance of skill is pooled
-    chosen = [(names, spread) for names, spread, _ in recorded if tuple(names.values())[:3] in within]
-    if not chosen:
-        near = get_close_matches(group, groups := list(names.unique()), cutoff=0)
-        hint = f"; nearest of {len(groups)}: {', '.join(near)}" if near else ""
-        raise UserError(
-            f"{group or metric}: no spread over seeds is known{hint}; "
-            "build with three seeds or more, or give --patient-se, --seed-sd and --measured-on"
-        )
-    return chosen
 
 
 def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], str]:

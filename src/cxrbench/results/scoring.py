@@ -1,5 +1,6 @@
 """The metrics of the study's cells, and of a file of predictions from anywhere (metrics.csv)."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -79,6 +80,29 @@ def evaluate_cells(records: Sequence[Path], replicates: int, least: int) -> Eval
     tables = [cell.table for cell in scored if not cell.table.empty]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=CELL_COLUMNS)
     return Evaluation(table, [note for cell in scored for note in cell.notes])
+
+
+def evaluate_files(
+    files: Sequence[Path], replicates: int, least: int, say: Callable[[str], None] = lambda text: None
+) -> Evaluation:
+    """Return the metrics of each file, or of a cell by its record, with a column ``source`` where there are
+    several; a note begins with its source there."""
+    places = [path.parent if path.name == "record.json" else path for path in files]
+    scored = [evaluate_file(path, replicates, least, say) for path in places]
+    if len(scored) == 1:
+        return scored[0]
+    named = list(zip(map(str, files), scored, strict=True))
+    table = pd.concat([of.table.assign(source=source) for source, of in named], ignore_index=True)
+    notes = [f"{source}: {note}" for source, of in named for note in of.notes]
+    return Evaluation(table[["source", *table.columns.drop("source")]], notes)
+
+
+def each_once(notes: Sequence[str], sources: int) -> list[str]:
+    """Return notes on several sources, each once, with the number of sources where it is not of all."""
+    if sources < 2:
+        return list(notes)
+    counts = Counter(note.partition(": ")[2] for note in notes)
+    return [text if count == sources else f"{text} ({count} of {sources})" for text, count in counts.items()]
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
