@@ -34,8 +34,8 @@ RATIO = "{preprint/low} to {preprint/high} times"
 SAID = {
     "README.md": [
         "{run} of {planned} planned trainings are done, all on CPUs.",
-        "Of the variance of a run's mean AUROC, {share/patients}% is the choice of {largest/patients} test "
-        "patients, {share/luck}% is that choice by network, and {share/seed}% is the seed.",
+        "Of the variance of mean AUROC, {share/patients}% is the choice of {largest/patients} test patients, "
+        "{share/luck}% that choice by network, and {share/seed}% the seed.",
         "Mean AUROC in fp32 and in bf16 is equivalent within {margin} for {precision/networks}, with "
         "{precision/seeds} seeds each.",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a macro AUROC of "
@@ -103,10 +103,10 @@ SIZES = "size of the installed packages, measured once"
 FIXED = {  # place -> reason -> texts
     "README.md": {
         "the preprint's abstract": ["three to five times the cost"],
-        "definitions": ["one half is chance", "half the bits", "a pair is two trainings"],
+        "definitions": ["one half is chance level", "a 95 % confidence interval", "between two", "two sets"],
         SIZES: ["1 GB", "7.6 GB"],
         "the oldest Python that set-up is locked for": ["Python 3.9 or newer"],
-        "counts in headings and captions": ["two commands", "Where two sets have the same"],
+        "counts in headings and captions": ["from two folders"],
     },
     "ARTIFACT.md": {},
     "docs/practitioner.md": {

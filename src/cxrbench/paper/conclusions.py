@@ -78,9 +78,9 @@ _CONCLUSIONS: tuple[_Said, ...] = (
     ),
     (
         "Patients before seeds",
-        """Of the variance of a run's mean AUROC, {sources/endpoint/patients} is the choice of
-        {sources/patients} test patients, {sources/endpoint/patients by network} is that choice by network,
-        and {sources/endpoint/seed} is the seed.""",
+        """Of the variance of mean AUROC, {sources/endpoint/patients} is the choice of {sources/patients} test
+        patients, {sources/endpoint/patients by network} that choice by network, and {sources/endpoint/seed}
+        the seed.""",
         ("P02",),
         ("sources",),
     ),

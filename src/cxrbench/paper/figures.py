@@ -69,9 +69,9 @@ def write_figures(read: Results, out: Path) -> None:
 
 
 def write_picture(read: Results, path: Path) -> None:
-    """Draw the README's figure, macro AUROC per seed and network, as PNG."""
+    """Draw the README's figure, the variance of a score by source, as PNG."""
     with plt.rc_context(STYLE), written_aside(path) as aside:
-        figure = seed_spread(read)
+        figure = figures()["sources"].make(read)
         figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
         plt.close(figure)
 
