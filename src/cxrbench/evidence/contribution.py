@@ -36,7 +36,7 @@ from cxrbench.study.platforms import ACCELERATED, ENTRIES
 _FORMAT = 1
 RECORDS, BENCH, SUMMARY, VERSIONS = "records", "bench", "SUMMARY.md", "versions.json"
 GRAPHS = "graphs"  # that Neuron's compiler was sent, by dataset and network, named by their hashes
-MEASURED = ("train", "steps")  # kinds of measurements
+MEASURED = ("train", "gate", "steps")  # kinds of measurements
 CONTENT = Content("training records", "ask its sender for it again")
 LEFT_OUT = "names of users and machines, paths, addresses and serial numbers"
 _NAME = re.compile(
