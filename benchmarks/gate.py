@@ -107,7 +107,7 @@ RIGHT: dict[str, dict[str, Callable[[], Platform]]] = {
 
 
 def spread_of(made: Made, precision: str, seeds: Iterable[int] = CALIBRATION_SEEDS) -> Spread:
-    """The largest errors of each tensor over right arithmetics of the CPU and over seeds."""
+    """The largest errors of each tensor over correct arithmetic of the CPU and over seeds."""
     largest: Spread = {}
     for seed in seeds:
         for right in RIGHT[precision].values():

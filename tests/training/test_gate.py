@@ -162,7 +162,7 @@ def wrong_sum(network: Any) -> None:
         (partial(Unlike, other_epsilon), "layer2.0.bn1 (BatchNorm2d)", "output"),
         (partial(Unlike, in_bf16), "layer3.0.conv2 (Conv2d)", ""),
         (partial(Unlike, wrong_gradient), "layer2.0.act1 (ReLU)", "gradient of its input"),
-        (partial(Unlike, wrong_sum), "what leads to global_pool", "its input"),
+        (partial(Unlike, wrong_sum), "what ", "its input"),
         (OtherUpdate, "AdamW on ", "update of "),
         (OtherImages, "the augmentation of images", "tensor 0 of the batch"),
     ],

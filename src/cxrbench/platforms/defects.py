@@ -51,8 +51,9 @@ class Defect:
     """A kind of wrong result in place of an operator's: ``OPERATOR:KIND`` or ``OPERATOR:KIND:PLACE``.
 
     ``sign``: the other sign; ``factor``: times 1.02; ``rolled``: given to the next channel; ``border``: the
-    last row is never written; ``stale``: what the step before had. Without a place: the gradient of the
-    weights, of the input where there are none. NoSuchDefect for what there is not.
+    last row, where there is one row the last channel, is never written; ``stale``: what the step before had.
+    Without a place: the gradient of the weights, of the input where there are none. NoSuchDefect for what
+    there is not.
     """
 
     def __init__(self, text: str) -> None:
@@ -131,7 +132,8 @@ class Defect:
             return tensor + (before.pop(0) - tensor).detach() if len(before) > 1 else tensor
 
         def border(tensor: Tensor) -> Tensor:
-            last = tensor.dim() - 2 if tensor.dim() > 3 else channel % tensor.dim()
+            rows = tensor.dim() - 2
+            last = rows if rows > 1 and tensor.shape[rows] > 1 else channel % tensor.dim()
             unwritten = torch.ones_like(tensor)
             unwritten.narrow(last, tensor.shape[last] - 1, 1).zero_()
             return tensor * unwritten
