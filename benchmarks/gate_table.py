@@ -1,7 +1,7 @@
 """What the gate of steps must find and what it must let pass, tried and written as a table.
 
 ``python -m benchmarks.gate_table OUT.csv NETWORK ...``: steps of eight images of 32 px, in each precision.
-Operators are judged one by one: a step holds a defect of a kind in every operator, and each must be found.
+Operators are judged one by one, so that a step can hold a defect in each of them.
 """
 
 import sys
@@ -44,8 +44,9 @@ PLACES = ("output", "input", "weight", "buffer")
 
 def defects(made: Made, precision: str, kind: str, place: str, spread: Spread) -> Iterator[dict[str, Any]]:
     """Yield for each operator of the network what the gate finds of a defect planted there."""
-    # A stale result that is given a stale one is right: of this kind a step holds one.
-    for together in [[of] for of in OPERATORS] if kind == "stale" else [[*OPERATORS]]:
+    # What is given a stale result, or an unwritten one, may be right by being so: of these a step holds one.
+    alone = kind in ("stale", "border")
+    for together in [[of] for of in OPERATORS] if alone else [[*OPERATORS]]:
         start, stepped, batches = made(next(iter(RIGHT[precision].values()))(), 0)
         planted = {}
         for operator in together:
