@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
-from cxrbench.evidence.store import KEYS, STEPS, Rows, merged, outside, read_measured
+from cxrbench.evidence.store import GATE, KEYS, Rows, differing, merged, read_measured
 from cxrbench.study.files import write_json
 from cxrbench.study.names import UserError
 from cxrbench.study.platforms import ACCELERATED, ENTRIES
@@ -120,33 +120,58 @@ def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
 def bench_steps(
     architectures: Names = None,
     platforms: Annotated[
-        str, typer.Option(help="Platforms to compare with the CPU, separated by commas.")
+        str, typer.Option(help="Platforms to judge, separated by commas; with --model any device of torch's.")
     ] = "xla_cpu",
     precision: Precision = "fp32",
-    steps: Count = 20,
-    out: Merged = STEPS,
+    pixels: Pixels = 32,
+    batch: Annotated[
+        str, typer.Option(help="Images per step; with --model a file of torch.save, or random:8x3x64x64.")
+    ] = "64",
+    model: Annotated[
+        str | None, typer.Option(help="Your package.module:function that returns a network and its loss.")
+    ] = None,
+    seed_defect: Annotated[
+        str | None,
+        typer.Option(help="Plant OPERATOR:KIND, which the gate must find, such as depthwise:sign."),
+    ] = None,
+    drift: Annotated[
+        int, typer.Option(min=0, help="Also take this many steps in a row and keep how they drift apart.")
+    ] = 0,
+    out: Merged = GATE,
 ) -> None:
-    """Measure how far loss, gradients and weights of the same steps differ between platforms.
+    """Compare each operator of a training step on a platform with float64.
 
-    Ends with 1 where a difference in the first steps is above the tolerance, and
-    names the operator that drifts. A cell that is trained here afterwards names
-    these rows in its record.
+    Ends with 1 where a tensor of the step is further from the exact one than
+    correct arithmetic in that precision, and names operator and tensor. `cpu`
+    stands for the CPU's emulation of the precision. A cell that is trained here
+    afterwards names these rows in its record.
     """
-    from benchmarks.steps import compare_steps
+    from benchmarks import gate
     from benchmarks.train import packed_phantoms
+    from cxrbench.platforms.defects import Defect, NoSuchDefect
 
     others = platforms.split(",")
-    must_run_here(*others)
-    with packed_phantoms(32) as packed:
-        networks = architectures or ("resnet18", "convnext_atto")
-        compared = (compare_steps(name, others, packed, steps, precision, say) for name in networks)
-        rows = [row for of_network in _keep(out, "steps", compared) for row in of_network]
-    if wrong := outside(row for row in rows if row["platform"] in others):
-        raise UserError(
-            "{architecture} on {platform}: step {step} differs from the CPU's by more than the tolerance; "
-            "{drift}; train no cell here before you know why. In a network with ReLU one change of sign may "
-            "do it (docs/decisions.md, step parity); convnext_atto has none".format_map(wrong[0])
-        )
+    for name in others:
+        if model is None or name in ENTRIES:
+            must_run_here(name)
+    if precision not in gate.RIGHT:
+        raise typer.BadParameter(f"there is no precision {precision}; use {', '.join(gate.RIGHT)}")
+    try:
+        if seed_defect:
+            Defect(seed_defect)
+        with packed_phantoms(pixels) as packed:
+            judged = gate.networks(architectures, model, batch, packed)
+            rows = gate.judge_all(judged, others, precision, seed_defect, say)
+            found = [row for of in (rows if seed_defect or model else _keep(out, "gate", rows)) for row in of]
+            if drift:
+                from benchmarks.steps import compare_steps
+
+                traces = (compare_steps(str(of), others, packed, drift, precision, say) for of in judged)
+                deque(_keep(out.with_name("steps.json"), "steps", traces), 0)
+    except NoSuchDefect as error:
+        raise typer.BadParameter(str(error)) from None
+    if wrong := differing(found):
+        raise UserError(gate.why_not(wrong[0]))
 
 
 @app.command("xla")

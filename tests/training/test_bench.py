@@ -73,6 +73,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
             for step in range(steps)
         ],
     )
+    monkeypatch.setattr("benchmarks.gate.judge_all", lambda *_: [])
     monkeypatch.setattr("benchmarks.train.packed_phantoms", lambda pixels: nullcontext(tmp_path))
 
     def run(kind: str, file: str, *words: object) -> str:
@@ -91,7 +92,7 @@ def test_rows_of_other_settings_are_kept_and_those_of_the_same_replaced(measure,
     for batch in (64, 256, 64):
         measure("gains", "gains.json", "--batch", batch)
     for precision, steps in [("fp32", 5), ("bf16", 2), ("fp32", 3)]:
-        measure("steps", "steps.json", "--precision", precision, "--steps", steps)
+        measure("steps", "gate.json", "--precision", precision, "--drift", steps)
     recorded = tmp_path / "recorded"
     for _ in range(2):
         assert CliRunner().invoke(app, recording(tmp_path)).exit_code == 0

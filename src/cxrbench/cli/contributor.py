@@ -18,7 +18,7 @@ from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, w
 from cxrbench.evidence import contribution
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, commit_of_code, read_record, this_machine
-from cxrbench.evidence.store import KEYS, STEPS, EvidenceStore, Rows, check_evidence, outside, read_measured
+from cxrbench.evidence.store import GATE, KEYS, EvidenceStore, Rows, check_evidence, differing, read_measured
 from cxrbench.study.config import TableSource, read_study
 from cxrbench.study.files import why_git_fails
 from cxrbench.study.names import Cell, UserError, and_more
@@ -140,7 +140,7 @@ class Contributor:
         times = [minutes_of(cell, self.study, self.records | self.done) for cell in cells]
         hours = f"about {sum(filter(None, times)) / 60:.1f} h by recorded runs" if any(times) else "unknown"
         unknown = f"; nothing is recorded of {count} cells" if (count := times.count(None)) else ""
-        first = "; each network's first steps are compared with the CPU's before"
+        first = "; each network's step is compared with the exact one before"
         return f"{hours}{unknown}{first if self.platform != 'cpu' else ''}"
 
     def _check_cells(self, cells: list[Cell]) -> None:
@@ -186,22 +186,27 @@ class Contributor:
                 ours("bench", "train", architecture, "--platform", self.platform, *setting, *brief)
 
     def _compare_steps(self, cell: Cell) -> None:
-        """Compare a network's first steps with the CPU's, once; UserError where they drift."""
+        """Put a network's step through the gate, once; UserError where an operator differs."""
         if self.platform == "cpu":
             return  # the reference itself
-        precision = self.study.recipe(cell.dataset).precision
-        if (rows := self._steps(cell, precision)) and not outside(rows):
+        if (rows := self._gate(cell)) and not differing(rows):
             return
-        words = ("bench", "steps", cell.architecture, "--platforms", self.platform, "--precision", precision)
-        if ours(*words):
-            drifts = [row["drift"] for row in self._steps(cell, precision) if "drift" in row]
-            reason = drifts[0] if drifts else "the lines above say why"
-            raise UserError(f"{cell} is not trained, its first steps differ from the CPU's: {reason}")
+        recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
+        where = ("--platforms", self.platform, "--precision", recipe.precision)
+        # Of the cell's own size: what a device compiles for the gate's plain step is the cell's.
+        if ours("bench", "steps", cell.architecture, *where, "--pixels", pixels, "--batch", recipe.batch):
+            rows = differing(self._gate(cell))
+            worst = next(
+                (f"{one['operator']}: {one['tensor']}" for row in rows for one in row["worst"]), None
+            )
+            reason = worst or "the lines above say why"
+            raise UserError(f"{cell} is not trained, its step differs from the exact one: {reason}")
 
-    def _steps(self, cell: Cell, precision: str) -> Rows:
-        """Return the compared steps of the cell's network on this platform."""
-        kind = (self.platform, cell.architecture, precision)
-        return [row for row in read_measured(STEPS) if tuple(row[name] for name in KEYS["steps"]) == kind]
+    def _gate(self, cell: Cell) -> Rows:
+        """Return what the gate found of the cell's network on this platform, at its size."""
+        recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
+        kind = (self.platform, cell.architecture, recipe.precision, pixels, recipe.batch)
+        return [row for row in read_measured(GATE) if tuple(row[name] for name in KEYS["gate"]) == kind]
 
     def _collect_graphs(self, cell: Cell) -> None:
         """Keep what a Neuron device sends to its compiler, so that anybody can compile it; once a network."""

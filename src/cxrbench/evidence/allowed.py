@@ -186,6 +186,32 @@ class SpeedRow(_Row):
         return self
 
 
+class GateDifference(_Typed):
+    """A tensor of a step that differs from the exact one, as a row of gate.json names it."""
+
+    operator: Sentence
+    tensor: Sentence
+    direction: Number
+    norm: Number
+    size: Annotated[list[Annotated[int, Field(ge=0, le=10**9)]], Field(max_length=8)]
+    floor: Number
+    direction_tolerance: Number
+    norm_tolerance: Number
+    ratio: Number
+
+
+class GateRow(_Row):
+    """A row of gate.json: whether each operator of a training step is right on a platform."""
+
+    platform: Annotated[str, matching("|".join(PLATFORMS), "a platform")]
+    pixels: Annotated[int, Field(ge=8, le=4096)]
+    batch: Small
+    repeats: bool
+    tensors: Annotated[int, Field(ge=1, le=10**6)]
+    differences: Annotated[int, Field(ge=0, le=10**6)]
+    worst: Annotated[list[GateDifference], Field(max_length=10)]
+
+
 class StepRow(_Row):
     """A row of steps.json: how far a training step is from the CPU's."""
 
@@ -198,7 +224,11 @@ class StepRow(_Row):
     drift: Sentence | None = None
 
 
-ROWS: dict[str, type[SpeedRow] | type[StepRow]] = {"train": SpeedRow, "steps": StepRow}
+ROWS: dict[str, type[SpeedRow] | type[GateRow] | type[StepRow]] = {
+    "train": SpeedRow,
+    "gate": GateRow,
+    "steps": StepRow,
+}
 
 
 class Versions(_Typed):

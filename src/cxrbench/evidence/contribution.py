@@ -130,7 +130,7 @@ def overview(records: dict[Cell, Record], measured: dict[str, Rows] | None = Non
         ("Unlike the lock", sorted({text for rec in records.values() for text in unlike_lock(rec.versions)})),
         ("Code", sorted({f"commit {rec.commit}{' with changes' * rec.dirty}" for rec in records.values()})),
         ("Measured speeds", [row_in_words(row) for row in (measured or {}).get("train", [])]),
-        ("Compared steps", sorted({row_in_words(row) for row in (measured or {}).get("steps", [])})),
+        ("Compared steps", sorted({row_in_words(row) for row in (measured or {}).get("gate", [])})),
         ("Left out", [f"{LEFT_OUT} of your machine"]),
     ):
         if texts:

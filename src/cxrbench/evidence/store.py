@@ -193,11 +193,12 @@ def copy_all(pairs: Sequence[tuple[Path, Path]], texts: Mapping[Path, bytes] = M
 # -- rows of measurements ----------------------------------------------------------------------------
 
 Rows = list[dict[str, Any]]
-STEPS = Path("results/bench/steps.json")  # of `cxrbench bench steps`, below a checkout
+GATE = Path("results/bench/gate.json")  # of `cxrbench bench steps`, below a checkout
 _STEP = ("platform", "architecture", "pixels", "batch", "precision", "fastest")
 KEYS = {
     "train": _STEP,
     "gains": _STEP,
+    "gate": ("platform", "architecture", "precision", "pixels", "batch"),
     "steps": ("platform", "architecture", "precision"),
     "xla_ways": ("way",),
     "pack": ("format", "pixels"),
@@ -214,8 +215,8 @@ AHEAD, NEVER_BEHIND = 1.10, 1.0
 
 STEP_FLOOR = "cpu, one thread"  # the noise floor of compared steps: it sums in another order
 STEP_DIFFERENCES = ("loss_difference", "gradient_norm_difference", "weights_difference")
-# Largest relative difference of loss, gradient norm and weights from the CPU over the first TESTED_STEPS
-# steps, by precision; later steps may drift further, because differences grow from step to step.
+# What the first TESTED_STEPS of compared steps are drawn beside (the figure of step parity), by precision:
+# relative differences of loss, gradient norm and weights. The gate (benchmarks/gate.py) measures its own.
 STEP_TOLERANCE = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
 TESTED_STEPS = 10
 
@@ -243,8 +244,8 @@ def merged(before: Rows, new: Rows, kind: str) -> Rows:
     return [row for row in before if setting(row) not in replaced] + new
 
 
-def step_parity(platform: str, precision: str, path: Path = STEPS) -> dict[str, Any] | None:
-    """Return what ``cxrbench bench steps`` measured here of a platform, for a record; None: it was not run.
+def step_parity(platform: str, precision: str, path: Path = GATE) -> dict[str, Any] | None:
+    """What the gate of steps found here of a platform, for a record; None: it was not run.
 
     ``sha256`` is of its rows as JSON, which ``cxrbench bench record`` keeps.
     """
@@ -253,14 +254,9 @@ def step_parity(platform: str, precision: str, path: Path = STEPS) -> dict[str, 
     if not rows:
         return None
     networks = list(dict.fromkeys(row["architecture"] for row in rows))
-    return {"sha256": sha256_json(rows), "networks": networks, "within_tolerance": not outside(rows)}
+    return {"sha256": sha256_json(rows), "networks": networks, "within_tolerance": not differing(rows)}
 
 
-def outside(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tested rows of ``cxrbench bench steps`` with a larger difference, or with NaN."""
-    return [
-        row
-        for row in rows
-        if row["step"] <= TESTED_STEPS
-        if not all(row[name] < STEP_TOLERANCE[row["precision"]] for name in STEP_DIFFERENCES)
-    ]
+def differing(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the gate of steps with a difference, or whose step does not repeat to the bit."""
+    return [row for row in rows if row["differences"] or not row["repeats"]]

@@ -26,6 +26,7 @@ class Platform:
     recomputes = True  # activations in backward, where a recipe has activation_checkpointing
     compiles_graphs = False  # as it meets them: the first steps are compilation
     backend = "gloo"  # how several processes talk to each other
+    biased_variance = False  # BatchNorm's running one: divided by the number of values, not by one less
     keeps_input = True  # packed images may live on the device, where each batch is gathered from them
     steps_between_votes = 1  # processes agree on stopping and saving this often
 

@@ -30,6 +30,7 @@ class XlaPlatform(Platform):
     """torch_xla on its CPU device: the same lazy graphs as on an accelerator, testable anywhere."""
 
     name = "xla_cpu"
+    biased_variance = True
     compiles_graphs = True
     recomputes = False  # torch.utils.checkpoint fails under torch_xla 2.9 (aws-neuron-sdk issue 1317)
     hardware = "CPU"

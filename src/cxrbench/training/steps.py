@@ -18,13 +18,19 @@ class Steps(Trainer):
     """
 
     def __init__(
-        self, architecture: str, platform: Platform, recipe: Recipe, packed: Packed, done: int = 0
+        self,
+        architecture: str,
+        platform: Platform,
+        recipe: Recipe,
+        packed: Packed,
+        done: int = 0,
+        seed: int = 0,
     ) -> None:
         job = Job(
             dataset=packed.folder.name,
             architecture=architecture,
             platform=platform.name,
-            seed=0,
+            seed=seed,
             recipe=recipe,
             limits=Limits(),
             packed=packed.folder,

@@ -1,0 +1,106 @@
+"""What the gate of steps must find and what it must let pass, tried and written as a table.
+
+``python -m benchmarks.gate_table OUT.csv NETWORK ...``: steps of eight images of 32 px, in each precision.
+Operators are judged one by one, so that a step can hold a defect in each of them.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.gate import RIGHT, Kernels, Made, OfStudy, Spread, ratio, spread_of, truncated_tf32
+from benchmarks.train import packed_phantoms
+from cxrbench.platforms.base import Platform
+from cxrbench.platforms.defects import KINDS, MODULES, OPERATORS, Defect, NoSuchDefect
+from cxrbench.platforms.emulated import to_bf16, to_tf32
+from cxrbench.platforms.gate import Difference
+from cxrbench.platforms.judged import AVERAGING, judge
+from cxrbench.study.config import Recipe
+from cxrbench.study.files import write_csv
+
+BATCH = 8
+_KERNELS = ("default", "one thread", "channels_last", "own kernels")
+Correct = dict[str, Callable[[], Platform]]
+
+
+def _in_all(words: str, precision: str, rounding: Any = None) -> Correct:
+    return {f"{words}{kernels}": partial(Kernels, precision, kernels, rounding) for kernels in _KERNELS}
+
+
+CORRECT: dict[str, Correct] = {
+    "fp32": _in_all("", "fp32"),
+    "tf32": _in_all("rounded, ", "fp32", to_tf32)
+    | {"truncated": partial(Kernels, "fp32", "default", truncated_tf32)},
+    "bf16": _in_all("rounded, ", "fp32", to_bf16) | _in_all("autocast, ", "bf16"),
+}
+PLACES = ("output", "input", "weight", "buffer")
+
+
+def defects(made: Made, precision: str, kind: str, place: str, spread: Spread) -> Iterator[dict[str, Any]]:
+    """Yield for each operator of the network what the gate finds of a defect planted there."""
+    # What is given a stale result, or an unwritten one, may be right by being so: of these a step holds one.
+    alone = kind in ("stale", "border")
+    for together in [[of] for of in OPERATORS] if alone else [[*OPERATORS]]:
+        start, stepped, batches = made(next(iter(RIGHT[precision].values()))(), 0)
+        planted = {}
+        for operator in together:
+            text = ":".join(filter(None, (operator, kind, place if operator in MODULES else "")))
+            with suppress(NoSuchDefect):
+                planted[text] = Defect(text).plant(stepped)
+        found = judge(stepped, start, batches)[0] if planted else []
+        for text, name in planted.items():
+            there = [one for one in found if _is_of(one, text.split(":")[0], name)]
+            worst = max(there, key=lambda one: ratio(one, precision, spread))
+            yield {"case": text, "seed": 0} | _row(worst, precision, spread)
+
+
+def _is_of(one: Difference, operator: str, name: str) -> bool:
+    """Whether a difference is of the operator in which a defect was planted."""
+    if operator == "averaging":
+        return one[:2] == (AVERAGING, name)
+    return one.operator.startswith(f"AdamW on {name} " if operator == "adamw" else f"{name} ")
+
+
+def correct(made: Made, precision: str, case: str, seed: int, spread: Spread) -> dict[str, Any]:
+    """The largest difference that the gate sees in a correct variant."""
+    start, stepped, batches = made(CORRECT[precision][case](), seed)
+    worst = max(judge(stepped, start, batches)[0], key=lambda one: ratio(one, precision, spread))
+    return {"case": case, "seed": seed} | _row(worst, precision, spread)
+
+
+def _row(worst: Any, precision: str, spread: Spread) -> dict[str, Any]:
+    numbers = {"direction": worst.direction, "norm": worst.norm, "ratio": ratio(worst, precision, spread)}
+    rounded = {name: float(f"{value:.3g}") for name, value in numbers.items()}
+    return {"operator": worst.operator, "tensor": worst.tensor, **rounded}
+
+
+def main(out: Path, networks: list[str], seeds: int = 6) -> None:
+    """Write the table, a network and precision at a time."""
+    rows: list[dict[str, Any]] = []
+    with packed_phantoms(32) as packed:
+        for network in networks:
+            made = OfStudy(network, Recipe(epochs=100, batch=BATCH, threads=2), packed)
+            for precision in RIGHT:
+                spread = spread_of(made, precision)
+                head = {"network": network, "precision": precision}
+                for kind in KINDS:
+                    for place in PLACES:
+                        for row in defects(made, precision, kind, place, spread):
+                            rows.append(head | {"list": "defect"} | row)
+                for case in CORRECT[precision]:
+                    for seed in range(seeds):
+                        rows.append(head | {"list": "correct"} | correct(made, precision, case, seed, spread))
+                table = pd.DataFrame(rows).drop_duplicates()
+                write_csv(out, table)
+                print(f"{network} in {precision}: {len(table)} rows", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    main(Path(sys.argv[1]), sys.argv[2:])

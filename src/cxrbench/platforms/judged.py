@@ -1,0 +1,165 @@
+"""One optimizer step on a device from given weights, judged tensor by tensor (platforms/gate.py)."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from cxrbench.platforms.base import Platform
+from cxrbench.platforms.gate import IMAGES, Difference, Exact, Followed, Loss, change, difference, on_host
+
+_REPLAYED = 3  # steps without hooks on a device that records its steps: the last of them is replayed
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of an AdamW whose groups do not name them (platforms/adamw.py)
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+AVERAGING = "the averaged weights"
+Plant = Callable[["Stepped"], None]
+
+
+@dataclass
+class Stepped:
+    """A network that takes optimizer steps on a device; ``averaged``, by name, has average weights, if any.
+
+    ``take`` takes a step on a batch and returns its loss, a tensor on the device.
+    """
+
+    platform: Platform
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    take: Callable[[Any], Tensor]
+    loss: Loss
+    averaged: Any = None  # training.method.Averaged
+    share: float = 0.0  # that a step's weights get in the average
+
+
+@dataclass(frozen=True)
+class Start:
+    """What every judged step starts from, on the CPU."""
+
+    network: nn.Module
+    averaged: dict[str, Tensor]
+    batch: Any  # what the judged batch is, where the CPU makes it
+
+    def given_to(self, stepped: Stepped) -> None:
+        """Fill the network on the device, and its averaged weights."""
+        stepped.platform.restore_network(stepped.network, dict(self.network.state_dict()))
+        if stepped.averaged:
+            stepped.platform.restore(stepped.averaged.state, self.averaged)
+
+
+@dataclass
+class _Tensors:
+    """All tensors that a step reads and writes besides activations, as float64 on the CPU, by name."""
+
+    weights: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    moments: dict[str, dict[str, Tensor]]
+    averaged: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, stepped: Stepped) -> "_Tensors":
+        stepped.platform.synchronise()
+        network, state = stepped.network, stepped.optimizer.state
+        weights = {name: on_host(value) for name, value in network.named_parameters()}
+        return cls(
+            weights,
+            {name: on_host(value) for name, value in network.named_buffers()},
+            {
+                name: {kind: on_host(state[of][kind]) for kind in _MOMENTS if kind in state[of]}
+                for name, of in network.named_parameters()
+                if of in state
+            },
+            {name: on_host(value) for name, value in stepped.averaged.state.items()}
+            if stepped.averaged
+            else {},
+        )
+
+
+def judge(
+    stepped: Stepped, start: Start, batches: list[Any], compare: bool = True
+) -> tuple[list[Difference], str]:
+    """The differences of the step on the last of ``batches`` from the exact one, and a digest of its bits.
+
+    The batches before it are trained on first, so that AdamW's moments and what a defect may keep are there.
+    Without ``compare`` the steps are taken, and nothing is compared.
+    """
+    *earlier, batch = batches
+    for one in earlier:
+        start.given_to(stepped)
+        stepped.take(one)
+    exact = Exact(start.network, stepped.loss, batch, stepped.platform.biased_variance)
+    start.given_to(stepped)
+    followed = Followed(stepped.network)
+    loss = stepped.take(batch)
+    followed.end()
+    buffers = _Tensors.of(stepped).buffers
+    found = list[Difference]()
+    if compare:
+        found += _of_batch(start.batch, batch)
+        found += exact.of_calls(followed.calls, _gradients(stepped.network), buffers, loss)
+    del followed
+    for _ in range(1 if stepped.platform.device.type == "cpu" else _REPLAYED):
+        start.given_to(stepped)
+        before = _Tensors.of(stepped)
+        stepped.take(batch)
+    after, gradients = _Tensors.of(stepped), _gradients(stepped.network)
+    if compare:
+        found += [*exact.whole(gradients), *_updates(stepped, exact, before, after, gradients)]
+    return found, _digest([*gradients.values(), *after.weights.values(), *after.averaged.values()])
+
+
+def _of_batch(exact: Any, batch: Any) -> Iterator[Difference]:
+    """Yield how far a batch on the device is from the one that the CPU makes."""
+    for place, (right, value) in enumerate(zip(tree_leaves(exact), tree_leaves(batch), strict=True)):
+        if isinstance(right, Tensor):
+            yield difference(IMAGES, f"tensor {place} of the batch", on_host(right), value)
+
+
+def _gradients(network: nn.Module) -> dict[str, Tensor]:
+    named = network.named_parameters()
+    return {name: of.grad.detach().clone().cpu() for name, of in named if of.grad is not None}
+
+
+def _digest(tensors: list[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _updates(
+    stepped: Stepped, exact: Exact, before: _Tensors, after: _Tensors, gradients: dict[str, Tensor]
+) -> Iterator[Difference]:
+    """Yield the differences of AdamW and of the average, from the gradients and moments that were there."""
+    names = {of: name for name, of in stepped.network.named_parameters()}
+    for group in stepped.optimizer.param_groups:
+        for of in group["params"]:
+            if (name := names[of]) not in gradients or not before.moments.get(name):
+                continue
+            taken = stepped.optimizer.state[of].get("step", group.get("step"))
+            gradient = gradients[name].double()
+            right = _adamw(group, int(taken), before.weights[name], gradient, before.moments[name])
+            operator, own = exact.label(name)
+            operator = f"{type(stepped.optimizer).__name__} on {operator}"
+            yield change(operator, f"update of {own}", before.weights[name], right[0], after.weights[name])
+            for kind, moment in zip(_MOMENTS, right[1:], strict=True):
+                yield difference(operator, f"{kind} of {own}", moment, after.moments[name][kind])
+    now = after.weights | after.buffers
+    for name, average in after.averaged.items():
+        if average.is_floating_point():
+            old = before.averaged[name]
+            yield change(AVERAGING, name, old, old + (now[name] - old) * stepped.share, average)
+
+
+def _adamw(
+    group: dict[str, Any], taken: int, weight: Tensor, gradient: Tensor, moments: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A weight and both moments after AdamW's step ``taken`` (from 1), in float64."""
+    rate, decay, (one, two) = float(group["lr"]), group["weight_decay"], group.get("betas", _BETAS)
+    mean = one * moments["exp_avg"] + (1 - one) * gradient
+    square = two * moments["exp_avg_sq"] + (1 - two) * gradient**2
+    root = (square / (1 - two**taken)).sqrt() + group.get("eps", _EPSILON)
+    return weight - rate * (decay * weight + mean / (1 - one**taken) / root), mean, square
