@@ -102,6 +102,7 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
     "audit": "convnext_tiny --pixels 64",  # captures a graph
     "cell check": "nih128-64px/resnet18/cuda/seed0",
     "claims": "--why",
+    "compare": "nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu",
     "compile": "--outcomes",
     "cost break-even": "",
     "cost decide": f"--architecture cnn {JOB}",

@@ -8,7 +8,7 @@ from typing import Any
 from cxrbench.statistics.comparison import MEAN_NAMES, Comparison, Verdict
 from cxrbench.statistics.pilot import SOURCES, Needs, Parts
 
-_BAR = 30  # characters of a bar that is the whole variance
+_BAR = 20  # characters of a bar that is the whole variance
 _OPENINGS = {
     Verdict.EQUIVALENT: "Equivalent",
     Verdict.DIFFERENT: "Different",
@@ -16,9 +16,9 @@ _OPENINGS = {
     Verdict.CANNOT_TELL: "Cannot tell",
 }
 _MEANING = {  # of the sources of variance
-    SOURCES[0]: "which patients were tested, the same in all runs",
-    SOURCES[1]: "what patients add to a single run",
-    SOURCES[2]: "the run itself: its seed",
+    SOURCES[0]: "shared by all runs",
+    SOURCES[1]: "particular to a single run",
+    SOURCES[2]: "the seed itself",
 }
 
 

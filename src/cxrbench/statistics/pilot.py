@@ -62,9 +62,10 @@ class Parts:
         ]
 
     def at_worst(self) -> Parts:
-        """The same where runs of one number have nothing in common."""
+        """The same where runs of one number have nothing in common; never better than as measured, which the
+        few runs of a pilot would sometimes say."""
         by_run, run = self.worst
-        return replace(self, by_run=by_run, run=run)
+        return self if by_run + run < self.by_run + self.run else replace(self, by_run=by_run, run=run)
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,10 @@ def load_predictions(
     if not path.is_file():
         reason = f"a folder without {FILE}" if path.is_dir() else "there is no such file"
         raise UserError(f"{path}: {reason}; name a Parquet or CSV file of predictions")
-    if path.stat().st_size == 0:
-        raise UserError(f"{path}: an empty file; write the predictions again")
     if not path.name.lower().endswith((*CSV, ".parquet")) and not _begins(path, b"PAR1"):
-        raise UserError(f"{path}: neither Parquet nor CSV by its name; name a .parquet, .csv or .csv.gz file")
+        raise UserError(f"{path}: neither Parquet nor CSV by its name; name a .parquet or .csv file")
+    if path.name.lower().endswith(CSV) and path.stat().st_size == 0:
+        raise UserError(f"{path}: an empty file; write the predictions again")
     table = _read(path, lambda: "write it again", columns or {}, several)
     return checked(_wide(table, str(path), logits) if set(_LONG) <= set(table) else table, str(path), logits)
 
