@@ -122,7 +122,7 @@ def test_f1_says_which_findings_it_leaves_out(from_evidence: Path, values: dict[
 @pytest.mark.parametrize(
     ("part", "names"),
     [
-        ("readme", ("README.md", "docs/commands.md", "docs/sources.png")),
+        ("readme", ("README.md", "docs/commands.md", "docs/variance.png")),
         ("artifact", ("ARTIFACT.md",)),
     ],
 )

@@ -94,7 +94,7 @@ def readme(
     results: BuiltOption = RESULTS,
     readme: Path = Path("README.md"),
     commands: Path = Path("docs/commands.md"),
-    figure: Path = Path("docs/sources.png"),
+    figure: Path = Path("docs/variance.png"),
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:

@@ -82,7 +82,7 @@ _CONCLUSIONS: tuple[_Said, ...] = (
         patients, {sources/endpoint/patients by network} that choice by network, and {sources/endpoint/seed}
         the seed.""",
         ("P02",),
-        ("sources",),
+        ("variance",),
     ),
     (
         "Precision",

@@ -71,7 +71,7 @@ def write_figures(read: Results, out: Path) -> None:
 def write_picture(read: Results, path: Path) -> None:
     """Draw the README's figure, the variance of a score by source, as PNG."""
     with plt.rc_context(STYLE), written_aside(path) as aside:
-        figure = figures()["sources"].make(read)
+        figure = figures()["variance"].make(read)
         figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
         plt.close(figure)
 
