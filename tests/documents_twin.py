@@ -334,6 +334,7 @@ def of_claims(recipes: dict) -> dict[str, Any]:
         **{"largest/pixels": pixels[largest], "smallest/pixels": min(pixels.values()), "nothing": 0},
         **{"largest/network": largest[1], "largest/patients": best.parts.shape[1], "rounding": 0.0005},
         **interval("largest", best),
+        **interval("best", recipes[largest]["endpoint"]),
     }
 
 

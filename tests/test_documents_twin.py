@@ -28,7 +28,7 @@ NUMBER = re.compile(
     rf"(?<![\w.-])(?:[+-]?\d[\d,.]*|\b(?:{'|'.join(WORDS[2:])}|half|third|quarter|twice)\b)", re.I
 )
 
-BEST = "{largest} ({largest/low} to {largest/high})"
+BEST = "{best} ({best/low} to {best/high})"
 SPOT = "{spot/low} to {spot/high}"
 RATIO = "{preprint/low} to {preprint/high} times"
 SAID = {
@@ -38,7 +38,7 @@ SAID = {
         "{share/luck}% that choice by network, and {share/seed}% the seed.",
         "Mean AUROC in fp32 and in bf16 is equivalent within {margin} for {precision/networks}, with "
         "{precision/seeds} seeds each.",
-        "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a macro AUROC of "
+        "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
         f"At undated spot prices, with unchanged run times on the smallest instances, the preprint's {RATIO} "
         f"the cost becomes {SPOT}.",
@@ -77,7 +77,7 @@ SAID = {
         "training per platform cannot show the preprint's difference of {difference} here.",
         "In fp32 and bf16 the mean AUROC of {precision/networks} is equivalent within {margin} "
         "({precision/seeds} seeds).",
-        f"The best macro AUROC at {{largest/pixels}} pixels is {BEST}, on {{largest/patients}} patients.",
+        f"The best mean AUROC at {{largest/pixels}} pixels is {BEST}, on {{largest/patients}} patients.",
         "With {power/seeds} seeds equal platforms would be found equivalent in {power/low}% to {power/high}% "
         "of studies; {power/plan} seeds suffice for {power/level}%.",
         f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",

@@ -47,8 +47,8 @@ def _status(values: Values) -> str:
 
 def _accuracy(values: Values) -> str:
     return (
-        "At {largest/pixels} pixels `{largest/network}`, from {largest/weights} weights, reached a macro "
-        "AUROC of {largest/auroc} on {largest/patients} test patients, with "
+        "At {largest/pixels} pixels `{largest/network}`, from {largest/weights} weights, reached a mean "
+        "AUROC of {largest/endpoint} on {largest/patients} test patients, with "
         f"{{largest/seeds}} seed{'s' * (_count_of(values, 'largest/seeds') > 1)}."
     )
 
