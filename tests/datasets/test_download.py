@@ -250,7 +250,8 @@ def test_two_processes_do_not_fetch_a_file_twice(server, words, data, raw) -> No
     first = started(*words, "--wait", "0.01", "--timeout", "20")
     assert server.stalled.wait(60)
     second = started(*words)
-    assert second.stderr is not None and "has been fetching into it since" in second.stderr.readline()
+    assert second.stderr is not None and second.stderr.readline().startswith("to be downloaded: ")
+    assert "has been fetching into it since" in second.stderr.readline()
     server.released.set()  # the stalled answer ends short; the first process goes on
     for process in (first, second):
         _, messages = process.communicate()

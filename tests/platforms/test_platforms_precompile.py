@@ -94,7 +94,7 @@ def test_the_error_of_a_trial_is_told_through_torchrun(
 ) -> None:
     """The trial as Neuron's tool would start it, here on the CPU."""
     monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", ONE_FAILS))
-    job = make_job(architecture="broken_net", micro_batch=micro_batch, limits=Limits(processes=2))
+    job = make_job(architecture="resnet10t", micro_batch=micro_batch, limits=Limits(processes=2))
     trial = job.model_copy(update={"work": job.work / "as it is tried"})
     done = ran(*trial.command(TRIAL))
     assert done.returncode == code

@@ -268,7 +268,7 @@ def test_other_findings_and_a_csv_are_read_alike(load, table, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a readable CSV file"),
+        (b"", "an empty file; write the predictions again"),
         (b"image,label_A,score_A\na,1,0.5,3,4\nb\n", "not a readable CSV file|columns"),
         (b'image,label_A,score_A\n"a,1,0.5\n', "not a readable CSV file|label_A"),
         (b"\xff\xfe\x00", "not a readable CSV file"),

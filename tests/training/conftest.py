@@ -17,7 +17,7 @@ def broken_job(request, make_job, tmp_path, tmp_path_factory, monkeypatch):
 
     def make(forward: str, name: str = "a", **changes: object):
         monkeypatch.setenv("PYTHONPATH", custom_network(tmp_path / "site", forward))
-        return make_job(name, architecture="broken_net", **changes)
+        return make_job(name, architecture="resnet10t", **changes)
 
     how = fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH
     with (tmp_path_factory.getbasetemp().parent / "broken_job.lock").open("w") as lock:

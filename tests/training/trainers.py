@@ -96,7 +96,7 @@ def custom_network(folder: Path, forward: str) -> str:
         "class Broken(ResNet):\n"
         f"    def forward(self, x):\n        {forward}\n"
         "@register_model\n"
-        "def broken_net(pretrained=False, **kwargs):\n"
+        "def resnet10t(pretrained=False, **kwargs):\n"
         "    kwargs.pop('pretrained_cfg', None); kwargs.pop('pretrained_cfg_overlay', None)\n"
         "    kwargs.pop('cache_dir', None)\n"
         "    return Broken(BasicBlock, [1, 1, 1, 1], channels=(8, 8, 8, 8), **kwargs)\n"

@@ -84,7 +84,6 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 ROOT = Path(__file__).parents[3]
 if (ROOT / "benchmarks").is_dir():  # they lie beside src/, outside what is installed elsewhere
-    sys.path.append(str(ROOT))
     COMMANDS[list(COMMANDS)[-1]]["bench"] = "benchmarks.commands:app"
 # The extra of this package that installs each module which is not among its plain dependencies.
 EXTRAS = {
@@ -117,6 +116,8 @@ def _loaded(name: str) -> Any:
     """The command called ``name``; where a package is missing, one whose help and whose error say so."""
     panel = next(panel for panel, names in COMMANDS.items() if name in names)
     module, _, attribute = COMMANDS[panel][name].partition(":")
+    if name == "bench" and str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
     try:
         step = getattr(import_module(module if "." in module else f"cxrbench.cli.{module}"), attribute)
     except ModuleNotFoundError as error:
