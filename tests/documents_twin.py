@@ -1,6 +1,6 @@
 """The documents' numbers once more, from recorded evidence, prices and NIH's label table, without cxrbench.
 
-Methods are those of docs/statistics.md: AUROC by DeLong's placements summed per patient (Obuchowski 1997, CR3),
+Methods are those of docs/statistics.md: AUROC by DeLong's placements summed per patient (Obuchowski 1997),
 F1 at thresholds from validation patients (jackknife, own draws), means over seeds by Satterthwaite.
 """
 
