@@ -82,9 +82,9 @@ def test_the_graph_goes_from_nothing_to_the_paper(built: Path) -> None:
     metrics = pd.read_csv(built / "results/tables/metrics.csv")
     rows = metrics[(metrics["metric"] == "auroc") & (metrics["ci_method"] == "delong-patient")]
     assert len(rows) == 16 and set(rows["cell"]) == {CELL} and (rows["ci_low"] < rows["ci_high"]).all()
-    printed = (built / "printed.txt").read_text()
-    assert re.search(rf"phantom-32px\s+{TINY}\s+1 fresh\s+1 not run", printed)
-    (score,) = re.findall(rf"phantom-32px +{TINY} +cpu +(0\.\d.*)", printed)
+    printed, matrix = (built / "printed.txt").read_text(), (built / "results/matrix.txt").read_text()
+    assert re.search(rf"phantom-32px\s+{TINY}\s+1 fresh\s+1 not run", matrix)
+    (score,) = re.findall(rf"phantom-32px +{TINY} +cpu +(0\.\d.*)", matrix)
     assert re.fullmatch(r"0\.\d{3} \(0\.\d{3} to 0\.\d{3}\) +patients of one seed", score)
     assert "Paper: paper/paper.pdf" in printed
 
@@ -245,8 +245,9 @@ def test_the_paper_says_what_was_refused_and_that_nothing_has_run(built: Path, t
     why = other_bytes(recorded_here(built, tmp_path))
     done = graph(tmp_path, "--config", "run=[]")
     must_be_refused(done.stderr, tmp_path, why)
-    assert "no cell has scores" in done.stdout
-    assert re.search(rf"phantom-32px\s+{TINY}\s+1 refused\s+1 not run", done.stdout)
+    assert "No training has scores yet." in done.stdout
+    matrix = (tmp_path / "results/matrix.txt").read_text()
+    assert re.search(rf"phantom-32px\s+{TINY}\s+1 refused\s+1 not run", matrix)
     macros = (tmp_path / "paper/generated/macros.tex").read_text()
     assert r"cxr@cells/refused\endcsname{1}" in macros
     assert rf"cxr@cells/refused/names\endcsname{{{latex(f'`{CELL}`')}}}" in macros
