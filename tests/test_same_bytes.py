@@ -34,12 +34,12 @@ def a_german_locale() -> str:
 def test_the_paper_from_all_evidence_has_its_pages_and_references(
     latex: None, from_all_evidence: Path
 ) -> None:
-    """A body of nine pages, twenty in all; references hold; no box stands out by more than 2 pt."""
+    """A body of ten pages at most, twenty in all; references hold; no box stands out by more than 2 pt."""
     build_from_evidence(from_all_evidence, "paper/paper.pdf")
     log = (from_all_evidence / "paper/paper.log").read_text()
     pages = re.search(r"^Pages before the appendix: (\d+)$", log, flags=re.M)
     in_all = re.search(r"Output written on main\.pdf \((\d+) pages", log)
-    assert pages and int(pages[1]) == 9, pages
+    assert pages and int(pages[1]) <= 10, pages
     assert in_all and int(in_all[1]) <= 20, in_all
     warnings = re.findall(r"^(?:LaTeX|Package natbib) Warning: (.*)$", log, flags=re.M)
     assert [text for text in warnings if re.search("undefined|multiply|may have changed", text)] == []
