@@ -21,7 +21,7 @@ from cxrbench.paper.formats import (
     text,
 )
 from cxrbench.paper.results import Results, difference, is_phantom, seeds_of
-from cxrbench.results.pairs import JUDGED, PLATFORM, PROCESSOR, SEED
+from cxrbench.results.pairs import PLATFORM, PRECISION, PROCESSOR, SEED
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
@@ -169,7 +169,7 @@ def _precision_numbers(read: Results) -> Values:
     """Return ``precision/...``: verdicts between two precisions, and those of the pairs with most seeds, of
     those that ran on one kind of processor."""
     rows = read.contrasts
-    rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
+    rows = rows[(rows["differs"] == PRECISION) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
     alike = [row for row in rows.itertuples() if row.same_processor_by_seed]
     most = max(map(seeds_of, alike), default=0)
     main = _precision_of(read, [row for row in alike if seeds_of(row) == most]) if alike else {}

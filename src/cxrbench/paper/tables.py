@@ -34,7 +34,7 @@ from cxrbench.paper.results import (
     range_of_seeds,
     seeds_of,
 )
-from cxrbench.results.pairs import JUDGED
+from cxrbench.results.pairs import PRECISION
 from cxrbench.results.subgroups import NO_CLAIM, WIDEST
 from cxrbench.statistics.f1_search import OTHERS
 from cxrbench.statistics.metrics import ENDPOINT, EVERY, MACRO, in_words
@@ -233,7 +233,7 @@ def precisions(read: Results) -> Table:
         "Verdict": ("verdict", lambda row: Judgement(row.verdict, starred=processors_differ(row))),
     }
     rows = _contrasts(read)
-    return table(rows[rows["differs"] == JUDGED], columns)
+    return table(rows[rows["differs"] == PRECISION], columns)
 
 
 def _contrasts(read: Results) -> pd.DataFrame:

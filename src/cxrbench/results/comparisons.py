@@ -148,8 +148,8 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
 
 def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return contrasts with the processors of each side, and whether a seed's two runs shared theirs."""
-    rows = contrasts(estimates, study)
     ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+    rows = contrasts(estimates, study, ran_on)
     sides = []
     for side in ("a", "b"):
         columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]
