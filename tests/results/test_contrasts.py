@@ -1,10 +1,13 @@
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from conftest import ROOT
 from cxrbench.results.pairs import CONTRAST_COLUMNS as COLUMNS
-from cxrbench.results.pairs import contrasts
+from cxrbench.results.pairs import contrasts, powers
+from cxrbench.statistics.pilot import needs, parts_of
 from cxrbench.study.config import parse_study, read_study
 from synthetic import draw_predictions, estimated, network_of
 
@@ -99,3 +102,25 @@ def multipletests(p: list[float]) -> list[float]:
     """Holm's p values, from their definition."""
     steps = {k: (len(p) - rank) * p[k] for rank, k in enumerate(sorted(range(len(p)), key=p.__getitem__))}
     return [min(1.0, max(step for j, step in steps.items() if p[j] <= p[k])) for k in range(len(p))]
+
+
+def test_power_by_seeds_is_that_of_the_pilot_and_subsets_are_counted() -> None:
+    images = draw_predictions(5, {"test": 60}, np.array([0.3, 0.4] + 12 * [0.0]))
+    datasets = {name: NIH[name] for name in ("nih128-64px", "nih128-64px-bf16")}
+    cells = estimated(cells_of(*((name, 0.0) for name in datasets), seeds=10, images=images))
+    judged = contrasts_of(cells, datasets, 10)
+    table = powers(cells, judged).set_index("seeds")
+    sides = [{c.seed: e.estimate for c, e in cells.items() if c.dataset == name} for name in datasets]
+    first = next(iter(cells.values()))
+    parts = parts_of(*sides, first.keys.index(("endpoint", "auroc")), first.sample.n_clusters, paired=True)
+    for seeds in (3, 8):
+        pilot = needs(parts, 0.01, runs=seeds)
+        row = table.loc[seeds]
+        assert (row["as_measured"], row["at_worst"]) == (pilot.power_as_measured, pilot.power_at_worst)
+    verdicts = []
+    for left_out in combinations(range(10), 3):
+        some = {cell: of for cell, of in cells.items() if cell.seed not in left_out}
+        verdicts.append(contrasts_of(some, datasets, 10)["verdict"][0] == "equivalent")
+    assert table.loc[7, "subsets"] == np.mean(verdicts) and table.loc[8:, "subsets"].isna().all()
+    fewer = {cell: of for cell, of in cells.items() if cell.seed < 9}
+    assert powers(fewer, contrasts_of(fewer, datasets, 10)).empty

@@ -15,7 +15,7 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, processors_in_words
 from cxrbench.results import subgroups
 from cxrbench.results.literature import BASELINE_COLUMNS, compare_with_literature, read_baselines
-from cxrbench.results.pairs import contrasts, margins_of, pairs
+from cxrbench.results.pairs import contrasts, margins_of, pairs, powers
 from cxrbench.statistics import f1_search
 from cxrbench.statistics.components import spread
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
@@ -54,9 +54,11 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     spreads["drawn"] = spreads["dataset"].isin(drawn)
     paired = pairs(estimates, ok, study)
     measured = shares(paired[~paired["dataset"].isin(drawn)])
+    contrasted = _contrasts(estimates, ok, study)
     tables = {
         "parity": _parity(estimates, ok, study),
-        "contrasts": _contrasts(estimates, ok, study),
+        "contrasts": contrasted,
+        "powers": powers(estimates, contrasted[~contrasted["dataset_a"].isin(drawn)]),
         "pairs": paired,
         "shares": measured,
         "spread": spreads,

@@ -25,12 +25,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.statistics.auroc import mean_value
+from cxrbench.statistics.auroc import Estimate, mean_value
 from cxrbench.statistics.components import ALPHA, MIN_SEEDS, between_platforms
 from cxrbench.statistics.estimates import CellEstimate
 from cxrbench.statistics.metrics import DEFINITIONS, ENDPOINT, MACRO, METRICS
 from cxrbench.statistics.parity import Margins, Seeds, compared_seeds, margin_of, p_family, verdict_on
+from cxrbench.statistics.pilot import parts_of, power
+from cxrbench.statistics.power import FEWEST_SEEDS, Design
 from cxrbench.statistics.shares import AND_PROCESSOR
+from cxrbench.statistics.sources import MIN_RUNS
 from cxrbench.study.config import Study
 from cxrbench.study.names import Cell
 
@@ -54,6 +57,11 @@ CONTRAST_COLUMNS = [
     *("margin", "p_different", "p_equivalent", "p_family", "smallest_margin", "verdict", "reason"),
     *("n_images", "n_patients"),
 ]
+POWER_COLUMNS = [
+    *("architecture", "platform", "dataset_a", "dataset_b", "differs", "margin", "patients", "seeds"),
+    *("as_measured", "at_worst", "subsets"),
+]
+MOST_SEEDS = 12  # of a power curve
 
 
 def margins_of(study: Study) -> Margins:
@@ -150,6 +158,50 @@ def _blocks(ran_on: Mapping[str, str], settings: list[str]) -> set[int]:
         for of in settings
     ]
     return {int(seed) for seed, _ in set.intersection(*seeds)}
+
+
+def powers(cells: Mapping[Cell, CellEstimate], judged: pd.DataFrame) -> pd.DataFrame:
+    """The power to find equal platforms equivalent in the endpoint, by seeds (columns ``POWER_COLUMNS``).
+
+    A row per pair of settings in ``judged`` (rows of :func:`contrasts`) with ``MIN_RUNS`` seeds or more, and
+    number of seeds on each side. ``as_measured``: platforms share what these two settings share.
+    ``at_worst``: runs of one seed share nothing. ``subsets``: the share of all choices of so many of the
+    recorded seeds with the verdict equivalent; they overlap and share the patients, so they illustrate.
+    """
+    rows: list[dict[str, Any]] = []
+    chosen = judged[(judged["label"] == ENDPOINT) & judged["differs"].isin(JUDGED)]
+    for row in chosen.to_dict("records"):
+        seeds = [int(seed) for seed in row["seeds_a"].split(",")]
+        if len(seeds) < MIN_RUNS or row["seeds_a"] != row["seeds_b"]:
+            continue
+        sides = [
+            {seed: cells[Cell(name, row["architecture"], row["platform"], seed)] for seed in seeds}
+            for name in (row["dataset_a"], row["dataset_b"])
+        ]
+        a, b = ({seed: _endpoint_of(cell) for seed, cell in side.items()} for side in sides)
+        parts = parts_of(a, b, 0, row["n_patients"], paired=True)
+        place = {name: row[name] for name in POWER_COLUMNS if name in row}
+        for count in range(FEWEST_SEEDS, MOST_SEEDS + 1):
+            design = Design(parts.patients, count)
+            both = (power(of, design, row["margin"]) for of in (parts, parts.at_worst()))
+            found = dict(zip(("as_measured", "at_worst"), both, strict=True))
+            subsets = _subsets(a, b, count, row["margin"])
+            rows.append(place | {"seeds": count, "patients": parts.patients, "subsets": subsets} | found)
+    return pd.DataFrame(rows, columns=POWER_COLUMNS)
+
+
+def _endpoint_of(cell: CellEstimate) -> Estimate:
+    k, whole = cell.keys.index((ENDPOINT, "auroc")), cell.estimate
+    return Estimate(whole.value[[k]], whole.influence[:, [k]], whole.freedom[[k]])
+
+
+def _subsets(a: Mapping[int, Estimate], b: Mapping[int, Estimate], count: int, margin: float) -> float:
+    """The share of choices of ``count`` seeds that are equivalent; NaN of nearly all seeds."""
+    if count > len(a) - FEWEST_SEEDS:
+        return float("nan")
+    found = (between_platforms({s: a[s] for s in of}, {s: b[s] for s in of}) for of in combinations(a, count))
+    ends = np.array([difference.interval(1 - 2 * ALPHA) for difference in found])
+    return float((np.abs(ends).max(axis=(1, 2)) < margin).mean())
 
 
 def _settings_differ(study: Study, a: str, b: str) -> list[str]:
