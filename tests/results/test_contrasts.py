@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from cxrbench.results.comparisons import blocks_of_settings
 from cxrbench.results.pairs import CONTRAST_COLUMNS as COLUMNS
 from cxrbench.results.pairs import contrasts, powers
 from cxrbench.statistics.pilot import needs, parts_of
@@ -124,3 +125,19 @@ def test_power_by_seeds_is_that_of_the_pilot_and_subsets_are_counted() -> None:
     assert table.loc[7, "subsets"] == np.mean(verdicts) and table.loc[8:, "subsets"].isna().all()
     fewer = {cell: of for cell, of in cells.items() if cell.seed < 9}
     assert powers(fewer, contrasts_of(fewer, datasets, 10)).empty
+
+
+def test_a_block_has_one_processor_seed_by_seed() -> None:
+    study, ten = parse_study(STUDY | {"run": []}), set(range(10))
+    datasets = [
+        f"nih128-32px-{name}" for name in ("fp32", "bf16", "arith-fp32", "arith-matmult", "arith-tf32")
+    ]
+    seeds = {f"{name}/resnet18/cpu": ten for name in datasets}
+    ran_on = {f"{of}/seed{seed}": "B" if "arith" in of else "A" for of in seeds for seed in ten}
+    fp32, bf16, control, matmult, tf32 = seeds
+    precision = {("precision", "resnet18"): [fp32, bf16]}
+    found = blocks_of_settings(seeds, study, ran_on)
+    assert found == precision | {("arithmetic", "resnet18"): [control, matmult, tf32]}
+    found = blocks_of_settings(seeds, study, ran_on | {f"{tf32}/seed3": "A"})
+    assert found == precision | {("arithmetic", "resnet18"): [control, matmult]}
+    assert blocks_of_settings({fp32: ten, bf16: {0, 1}}, study, ran_on) == {}

@@ -283,7 +283,7 @@ class NihSource(_Packable):
     )
     split: str = Field(
         "chexnet",
-        description="official, chexnet, seeded-N, fold-K-of-N, or a CSV file with columns image,split",
+        description="official, chexnet, seeded-N, fold-K-of-N, or a CSV of image,split",
     )
     expect_images: dict[Split, Count] | None = Field(
         None, description="images per part, asserted when packing"
