@@ -50,7 +50,7 @@ rule cells:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(*SUMS),
+        made_from=made_from(*SUMS, code=COMPUTING),
         left_out=LEFT_OUT,
     message:
         "Listing all cells"
@@ -74,7 +74,7 @@ rule statistics:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/baselines.csv"),
+        made_from=made_from("data/baselines.csv", code=COMPUTING),
         results=results_of,
     message:
         "Comparing platforms, seeds and published values"

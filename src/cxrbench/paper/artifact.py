@@ -28,7 +28,7 @@ _SHORT = 120  # seconds, and then minutes, that are printed as such
 
 
 def other_claims(read: Results) -> pd.DataFrame:
-    """Return our claims but the main ones: what we say and where, expectation, verdict, experiment."""
+    """Our claims but the main ones: what we say and where, expectation, verdict, experiment."""
     ours, ledger = read_claims(CLAIMS).ours, read.claims.set_index("id")
     if missing := [claim.id for claim in ours if claim.id not in ledger.index]:
         raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
@@ -48,7 +48,7 @@ def other_claims(read: Results) -> pd.DataFrame:
 
 
 def main_claims(read: Results) -> pd.DataFrame:
-    """Return the claims that the paper stands on: what is expected, what this build has, commands, time."""
+    """The claims that the paper stands on: what is expected, what this build has, commands, time."""
     file, ledger = read_claims(CLAIMS), read.claims.set_index("id")
     rebuild = next((one for one in file.experiments.values() if one.command == REBUILD), None)
     took = _duration(rebuild.measured.seconds) if rebuild and rebuild.measured else "not measured"
@@ -68,13 +68,13 @@ def main_claims(read: Results) -> pd.DataFrame:
 
 
 def _computed(row: pd.Series) -> str:
-    """Return what was computed for a claim, and its verdict."""
+    """What was computed for a claim, and its verdict."""
     verdict = str(row["verdict"])
     return verdict if verdict == Verdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
 
 
 def _expected(row: pd.Series) -> str:
-    """Return what a claim states, its unit and tolerance, as the ledger has them."""
+    """What a claim states, its unit and tolerance, as the ledger has them."""
     if row["stated"] == "":
         return "-"
     tolerance = float(row["tolerance"] or 0)
@@ -82,7 +82,7 @@ def _expected(row: pd.Series) -> str:
 
 
 def experiments(read: Results) -> pd.DataFrame:
-    """Return E1 to En: command, what it shows, result with tolerance, time and disk."""
+    """E1 to En: command, what it shows, result with tolerance, time and disk."""
     file, rows = read_claims(CLAIMS), []
     for name, experiment in file.experiments.items():
         runs = groupby(file.ours, key=lambda claim: claim.experiment)
@@ -103,7 +103,7 @@ def experiments(read: Results) -> pd.DataFrame:
 
 
 def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
-    """Return result with tolerance, the machine's time, and disk."""
+    """Result with tolerance, the machine's time, and disk."""
     cell, measured = experiment.cell, experiment.measured
     if measured:
         disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
@@ -122,7 +122,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds in the unit that a person would take."""
+    """Seconds in the unit that a person would take."""
     if seconds < _SHORT:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
@@ -130,7 +130,7 @@ def _duration(seconds: float) -> str:
 
 
 def _packed(cell: Cell, read: Results) -> str:
-    """Return the size of a cell's download and of its packed images; unknown where no cell is recorded."""
+    """The size of a cell's download and of its packed images; unknown where no cell is recorded."""
     store = EvidenceStore(read.recorded)
     alike = (other for other in find_cells(read.recorded) if other.dataset == cell.dataset)
     record = next(filter(None, map(store.record, alike)), None)
@@ -155,5 +155,5 @@ def write_markdown(read: Results, path: Path) -> None:
 
 
 def _with_code(table: pd.DataFrame) -> pd.DataFrame:
-    """Return ``table`` with its commands as Markdown's code."""
+    """``table`` with its commands as Markdown's code."""
     return table.assign(Command="`" + table["Command"] + "`")

@@ -219,5 +219,5 @@ def prices_by_instance(read: Results) -> Figure:
 
 
 def _trains(accelerator: object) -> bool:
-    """Return whether an instance with this accelerator (none: a CPU) is for training."""
+    """Whether an instance with this accelerator (none: a CPU) is for training."""
     return accelerator not in DEVICES or DEVICES[str(accelerator)].training != "inference"
