@@ -67,7 +67,7 @@ rule statistics:
         metrics="<results>/tables/metrics.csv",
         baselines="data/baselines.csv",
     output:
-        tables("parity", "contrasts", "pairs", "shares", "spread", "sources", "power"),
+        tables("parity", "contrasts", "pairs", "shares", "spread", "sources", "power", "powers"),
         tables("f1_search", "subgroups", "literature"),
     log:
         "<logs>/statistics.log",

@@ -4,21 +4,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.evidence.expected import NOT_RUN
 from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.formats import Columns, Table, WithInterval, table
+from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.results import Results
 from cxrbench.results import simulated
 from cxrbench.results.literature import reproductions
 from cxrbench.statistics.metrics import METRICS, as_title
 from cxrbench.statistics.parity import family_counts
 from cxrbench.statistics.power import (
-    ASSUMED,
     PREPRINT,
     SHARES,
     fixed_patients,
     patients_by_definition,
-    sufficient_seeds,
     upper_seeds,
 )
 
@@ -35,12 +32,7 @@ def what_can_be_shown(read: Results) -> Table:
         "Metric": ("name", lambda row: as_title(METRICS[row.metric].label, row.metric)),
         "Error": "patient_se:fine",
         "SD": "seed_sd:fine",
-        "Share": (
-            "ratio",
-            lambda row: (
-                f"{row.share:g}" if row.share_from == ASSUMED else WithInterval(row.share, note="measured")
-            ),
-        ),
+        "Share": ("ratio", lambda row: f"{row.share:g}"),
         "Could show": "smallest_margin:reach",
         "Power": "power_at_zero:share",
         "Seeds needed": "seeds_needed:needed",
@@ -60,34 +52,12 @@ def _main(read: Results) -> pd.DataFrame:
     return read.power[read.power["dataset"] == read.main()]
 
 
-def power_drawn(read: Results) -> pd.DataFrame:
-    """The rows of the main endpoint for the preprint's network (else the first) at assumed shares."""
-    rows = _main(read)
-    rows = rows[(rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)]
-    names = rows["architecture"]
-    rows = rows[names == (_NETWORK if _NETWORK in set(names) else next(iter(names), _NETWORK))]
-    return rows[rows["platform"] == next(iter(rows["platform"]), "")]
-
-
 def of_endpoint(read: Results) -> pd.DataFrame:
     """The rows of power.csv of the main dataset's networks on the first platform, by the main endpoint and at
     assumed shares."""
     rows = _main(read)
-    rows = rows[(rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)]
+    rows = rows[rows["metric"] == "auroc"]
     return rows[rows["platform"] == next(iter(_main(read)["platform"]), "")]
-
-
-def planned_seeds(read: Results, network: str) -> int | None:
-    """The seeds on each platform that suffice for a verdict on a network, if it was sized."""
-    return sufficient_seeds(of_endpoint(read), str(read.main())).get(network)
-
-
-def planned_seeds_at_most(read: Results, network: str) -> int | str | None:
-    """As :func:`planned_seeds`, with the true seed spread at its upper limit."""
-    rows = of_endpoint(read)
-    names = rows["architecture"]
-    upper = upper_seeds(rows, read.study.margins.auroc_macro)
-    return next((most for at, most in upper.items() if names[at] == network), NOT_RUN)
 
 
 def patients_to_see(read: Results) -> pd.DataFrame:
@@ -104,7 +74,7 @@ def patients_to_see(read: Results) -> pd.DataFrame:
 def seeds_to_see(read: Results) -> pd.DataFrame:
     """The rows of power.csv on real radiographs about the preprint's difference, with nothing shared."""
     rows = read.power[~read.power["drawn"] & read.power["difference"].notna()]
-    return rows[(rows["share"] == SHARES[-1]) & (rows["share_from"] == ASSUMED)]
+    return rows[rows["share"] == SHARES[-1]]
 
 
 def f1_of_preprint(_: Results, platform: str) -> float | None:

@@ -54,17 +54,16 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     drawn = cells.loc[cells["drawn"].astype(bool), "dataset"]
     spreads["drawn"] = spreads["dataset"].isin(drawn)
     paired = pairs(estimates, ok, study)
-    measured = shares(paired[~paired["dataset"].isin(drawn)])
     contrasted = _contrasts(estimates, ok, study)
     tables = {
         "parity": _parity(estimates, ok, study),
         "contrasts": contrasted,
         "powers": powers(estimates, contrasted[~contrasted["dataset_a"].isin(drawn)]),
         "pairs": paired,
-        "shares": measured,
+        "shares": shares(paired[~paired["dataset"].isin(drawn)]),
         "spread": spreads,
         "sources": _sources(scored, ok, study),
-        "power": power_table(spreads, margins_of(study), measured),
+        "power": power_table(spreads, margins_of(study)),
         "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
