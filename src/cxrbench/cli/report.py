@@ -127,11 +127,16 @@ def summary(
     result: Annotated[Path, typer.Option(help="Where the PDF or the HTML report is.")] = PDF,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
+    cells: Annotated[Path | None, typer.Option("--matrix", help="File for the matrix of cells too.")] = None,
 ) -> None:
     """Print the six lines that end a build: what was made, what it says, what to do next."""
-    from cxrbench.paper.summary import summary
+    from cxrbench.paper.summary import matrix_and_scores, summary
+    from cxrbench.study.files import write_text
 
-    print(summary(_read(results, study, recorded), result), end="")
+    read = _read(results, study, recorded)
+    print(summary(read, result), end="")
+    if cells:
+        write_text(cells, matrix_and_scores(read))
 
 
 @app.command()

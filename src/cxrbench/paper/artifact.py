@@ -15,7 +15,7 @@ from cxrbench.claims.ledger import Verdict
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.formats import ends
+from cxrbench.paper.formats import ends, missing
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import NOT_RUN
@@ -77,8 +77,9 @@ def _expected(row: pd.Series) -> str:
     """What a claim states, its unit and tolerance, as the ledger has them."""
     if row["stated"] == "":
         return "-"
-    tolerance = float(row["tolerance"] or 0)
-    return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
+    tolerance = row["tolerance"]
+    given = "" if missing(tolerance) or not tolerance else f" ± {tolerance:g}"
+    return f"{row['stated']}{given} {row['unit']}".strip()
 
 
 def experiments(read: Results) -> pd.DataFrame:

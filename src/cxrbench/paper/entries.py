@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 
+from cxrbench.paper.conclusions import written
 from cxrbench.paper.items import figures, keys_of, tables
 from cxrbench.study.names import UserError, and_more
 
@@ -81,8 +82,6 @@ def named(paper: Path) -> dict[str, list[str]]:
 
 def named_in_sentences() -> dict[str, list[str]]:
     """Every key that a caption or a conclusion names, with where."""
-    from cxrbench.paper.conclusions import written
-
     where: dict[str, list[str]] = {}
     for kind, items in (("table", tables()), ("figure", figures())):
         for item in items.values():

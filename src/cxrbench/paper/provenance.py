@@ -91,7 +91,7 @@ def _machines(runs: pd.DataFrame) -> str:
         short_processor(name) + (f" ({seeds})" if len(machines) > 1 else "")
         for name, seeds in machines.items()
     )
-    busy = runs.loc[runs["busy"].astype(str) == "True", "seed"]
+    busy = runs.loc[runs["busy"].fillna(False), "seed"]
     return "; ".join(texts) + (f"; busy: {_seeds(busy)}" if len(busy) else "")
 
 

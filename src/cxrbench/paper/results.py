@@ -22,6 +22,13 @@ from cxrbench.study.files import read_csv
 from cxrbench.study.names import GROUP
 
 _TOO_FEW = "too few patients"  # in place of an interval
+_OF_CLAIMS = (
+    "computed_low",
+    "computed_high",
+    "now_low",
+    "now_high",
+    "tolerance",
+)  # numbers; the rest is text
 _EMULATED = {"fp32": "", "bf16_nearest": "emulated nearest", "bf16_stochastic": "emulated stochastic"}
 Group = tuple[str, str, str]  # dataset, architecture, platform
 
@@ -208,12 +215,12 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
     path = folder / "tables" / f"{name}.csv"
     if name == "metrics":
         return read_metrics(path)
-    texts: Any = {
-        "claims": {"keep_default_na": False},
-        "cells": {"keep_default_na": False, "na_values": [""]},
+    typed: Any = {
+        "claims": {"keep_default_na": False, "na_values": dict.fromkeys(_OF_CLAIMS, "")},
+        "cells": {"keep_default_na": False, "na_values": [""], "dtype": {"busy": "boolean"}},
     }
     empty = path.is_file() and path.read_bytes() == b"\n"
-    table = pd.DataFrame() if empty else read_csv(path, **texts.get(name, {}))
+    table = pd.DataFrame() if empty else read_csv(path, **typed.get(name, {}))
     sides = dict.fromkeys(("processors_a", "processors_b"), "")
     return table.fillna(sides) if name in ("parity", "contrasts") else table
 

@@ -47,14 +47,21 @@ def _value(
         return _of_kind(_function(entry.function)(read, **parts), entry.kind)
     rows = framed(entry.table)
     if entry.rows and len(rows):
-        asked = dict.fromkeys(name for name in re.findall(r"\w+", entry.rows) if name in rows)
-        wanted = rows[[*asked]].eval(entry.rows, engine="python", local_dict={**names, **parts})
-        rows = rows[wanted]  # query would look at all columns, for seconds in all
+        rows = rows[_evaluated(rows, entry.rows, key, {**names, **parts})]
     if entry.take == "count":
         return len(rows)
     if rows.empty:
         return entry.empty if entry.empty is None or not entry.kind else Value(entry.empty, entry.kind)
     return _of_kind(_taken(rows, entry, key, entry.column.format_map(parts)), entry.kind)
+
+
+def _evaluated(rows: pd.DataFrame, expression: str, key: str, names: Mapping[str, Any]) -> pd.Series:
+    """An expression of the columns of ``rows``, and of ``names`` with an @."""
+    named = dict.fromkeys(name for name in re.findall(r"\w+", expression) if name in rows)
+    try:  # of these columns alone: pandas looks at each that there is, for seconds in all
+        return rows[[*named]].eval(expression, engine="python", local_dict=dict(names))
+    except (NameError, SyntaxError) as error:
+        raise UserError(f"{FILE}: '{key}' cannot be read: {error}; mend '{expression}' there") from None
 
 
 def _frame(read: Results, name: str) -> pd.DataFrame:
@@ -73,7 +80,7 @@ def _taken(rows: pd.DataFrame, entry: Entry, key: str, column: str) -> Any:
     """The one value that an entry takes from the chosen rows."""
     if not column:
         return _function(entry.take)(rows)
-    values = rows[column] if column in rows else rows.eval(column, engine="python")
+    values = rows[column] if column in rows else _evaluated(rows, column, key, {})
     if entry.none is not None and values.isna().all():
         return entry.none
     match entry.take:
