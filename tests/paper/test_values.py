@@ -79,7 +79,7 @@ def test_a_build_writes_the_values_key_by_key(from_evidence: Path, monkeypatch) 
 
 def a_line(monkeypatch: pytest.MonkeyPatch, **fields: str) -> Callable[[pd.DataFrame], object]:
     """A function of a table, cells.csv, that returns the value of the only line, ``key``."""
-    line = entries.Entry("key", table="cells", **fields)
+    line = entries.ValueLine("key", table="cells", **fields)
     monkeypatch.setattr(entries, "entries", lambda: {"key": line})
     return lambda cells: values_of(made_up(cells=cells, metrics=NO_SCORES), ["key"]).get("key")
 

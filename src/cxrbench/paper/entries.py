@@ -24,7 +24,7 @@ _COMMENT = re.compile(r"(?<!\\)%.*")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ValueLine:
     """A line of values.toml, whose head says what its fields are."""
 
     key: str
@@ -52,13 +52,13 @@ class Entry:
 
 
 @cache
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, ValueLine]:
     """The entries of values.toml by their keys."""
     text = resources.files(__package__).joinpath("values.toml").read_text(encoding="utf-8")
-    return {key: Entry(key, **fields) for key, fields in tomllib.loads(text).items()}
+    return {key: ValueLine(key, **fields) for key, fields in tomllib.loads(text).items()}
 
 
-def entry_of(key: str) -> Entry | None:
+def entry_of(key: str) -> ValueLine | None:
     """The entry of a key: its own, else the one with names in braces that fits; None without any."""
     known = entries()
     if key in known:

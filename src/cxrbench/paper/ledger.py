@@ -91,10 +91,10 @@ def stated(row: Any) -> str:
 
 def computed(row: Any) -> str:
     """What was computed; where newer prices change it, that value follows."""
-    then = _range(row.computed_low, row.computed_high, row.yes_no)
-    newest = _range(row.now_low, row.now_high, row.yes_no)
+    then = _range_in_words(row.computed_low, row.computed_high, row.yes_no)
+    newest = _range_in_words(row.now_low, row.now_high, row.yes_no)
     return then if newest == then else f"{then}; now {newest}"
 
 
-def _range(low: float, high: float, yes_no: bool) -> str:
+def _range_in_words(low: float, high: float, yes_no: bool) -> str:
     return "" if missing(low) else show((low, high), yes_no, digits=4)

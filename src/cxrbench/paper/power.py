@@ -90,7 +90,7 @@ def planned_seeds_at_most(read: Results, network: str) -> int | str | None:
     return next((most for at, most in upper.items() if names[at] == network), NOT_RUN)
 
 
-def patients_to_see(read: Results) -> pd.DataFrame:
+def patients_by_recipe(read: Results) -> pd.DataFrame:
     """The patients that show the preprint's difference, by the spread of each recipe on real radiographs.
 
     Columns ``metric``, ``patients`` and ``fixed``, with thresholds taken as they are; none where nothing

@@ -60,7 +60,7 @@ class Results:
         """Read ``folder``/tables."""
         names = [name for name, kind in get_type_hints(cls).items() if kind is pd.DataFrame]
         frames = {name: _read_table(folder, name) for name in names}
-        drawn = _drawn(frames["cells"])
+        drawn = _drawn_datasets(frames["cells"])
         frames = {name: _with_drawn(frame, drawn) for name, frame in frames.items()}
         read = cls(folder, read_study(study), recorded, **frames)
         return replace(read, cost=read._in_order(read.cost))
@@ -78,7 +78,7 @@ class Results:
     @cached_property
     def drawn(self) -> set[str]:
         """The datasets whose images are drawn: no radiographs."""
-        return _drawn(self.cells)
+        return _drawn_datasets(self.cells)
 
     @property
     def ok(self) -> pd.DataFrame:
@@ -241,7 +241,7 @@ def host_in_words(folder: str) -> str:
     return re.sub(r" (\d+ cores?)$", r", \1", " ".join(parts))
 
 
-def _drawn(cells: pd.DataFrame) -> set[str]:
+def _drawn_datasets(cells: pd.DataFrame) -> set[str]:
     return set(cells.loc[cells["drawn"].astype(bool), "dataset"])
 
 
@@ -256,7 +256,7 @@ def _with_drawn(table: pd.DataFrame, drawn: set[str]) -> pd.DataFrame:
 
 def real_first(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """The rows of real radiographs, by the study's cells; those of drawn ones where there are no others."""
-    real = rows[~rows["dataset"].isin(_drawn(cells))]
+    real = rows[~rows["dataset"].isin(_drawn_datasets(cells))]
     return rows if real.empty else real
 
 

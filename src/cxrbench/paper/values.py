@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.paper.entries import FILE, Entry, entry_of
+from cxrbench.paper.entries import FILE, ValueLine, entry_of
 from cxrbench.paper.formats import KINDS, Range, Value, Values, WithInterval, listed, missing
 from cxrbench.paper.results import Results
 from cxrbench.study.files import write_text
@@ -29,13 +29,13 @@ def values_of(read: Results, keys: Iterable[str]) -> Values:
     names: dict[str, Any] = {"accelerated": [*ACCELERATED], "findings": read.findings(), "inf": math.inf}
     found = {}
     for key in keys:
-        if (entry := entry_of(key)) and (value := _value(read, entry, key, framed, names)) is not None:
+        if (entry := entry_of(key)) and (value := _value_of(read, entry, key, framed, names)) is not None:
             found[key] = value
     return found
 
 
-def _value(
-    read: Results, entry: Entry, key: str, framed: Callable[[str], pd.DataFrame], names: Mapping[str, Any]
+def _value_of(
+    read: Results, entry: ValueLine, key: str, framed: Callable[[str], pd.DataFrame], names: Mapping[str, Any]
 ) -> int | str | Value | None:
     parts = entry.parts_of(key) or {}
     if entry.setting:
@@ -76,7 +76,7 @@ def _function(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"{__package__}.{module}"), function)  # type: ignore[no-any-return]
 
 
-def _taken(rows: pd.DataFrame, entry: Entry, key: str, column: str) -> Any:
+def _taken(rows: pd.DataFrame, entry: ValueLine, key: str, column: str) -> Any:
     """The one value that an entry takes from the chosen rows."""
     if not column:
         return _function(entry.take)(rows)
