@@ -121,7 +121,7 @@ def nearest_f1(read: Results) -> pd.DataFrame:
 # -- comparisons -----------------------------------------------------------------------------------
 
 
-def verdicts(rows: pd.DataFrame) -> str:
+def verdicts_in_words(rows: pd.DataFrame) -> str:
     """``equivalent in 8 of 14, inconclusive in 6``: every verdict of the rows, the unfavourable ones too."""
     counts = rows["verdict"].value_counts()
     parts = [f"{verdict} in {counts[verdict]}" for verdict in _VERDICTS if verdict in counts]

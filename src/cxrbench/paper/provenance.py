@@ -86,16 +86,16 @@ def _in_a_row(seeds: pd.Series) -> str:
 
 def _machines(runs: pd.DataFrame) -> str:
     """The machines of some cells, with their seeds where there are several; then busy seeds."""
-    machines = {name: _seeds(rows["seed"]) for name, rows in runs.groupby("machine", sort=False)}
+    machines = {name: _seeds_in_words(rows["seed"]) for name, rows in runs.groupby("machine", sort=False)}
     texts = (
         short_processor(name) + (f" ({seeds})" if len(machines) > 1 else "")
         for name, seeds in machines.items()
     )
-    busy = runs.loc[runs["busy"].astype(str) == "True", "seed"]
-    return "; ".join(texts) + (f"; busy: {_seeds(busy)}" if len(busy) else "")
+    busy = runs.loc[runs["busy"].fillna(False), "seed"]
+    return "; ".join(texts) + (f"; busy: {_seeds_in_words(busy)}" if len(busy) else "")
 
 
-def _seeds(seeds: pd.Series) -> str:
+def _seeds_in_words(seeds: pd.Series) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {listed(seeds)}"
 
 

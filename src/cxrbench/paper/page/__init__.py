@@ -103,7 +103,7 @@ def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: 
     """Write the page about ``study`` from ``results`` into ``out``. UserError when a table is missing."""
     read, reviewed = Results.read(results, study, recorded), read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
-    gathered = _verdicts(read, states) | _items(read) | _cells(read, states)
+    gathered = _verdicts(read, states) | _answers_and_items(read) | _cells_with_evidence(read, states)
     write_text(out, _render(gathered))
 
 
@@ -146,7 +146,7 @@ def _how(row: Any) -> str:
     return " ".join(f"{text.rstrip('.')}.".replace("?.", "?") for text in texts)
 
 
-def _items(read: Results) -> dict[str, Any]:
+def _answers_and_items(read: Results) -> dict[str, Any]:
     """The conclusions, the paper's tables by group, and its figures."""
     values = values_of(read, named_in_sentences())
     groups: dict[str, list[_PageTable]] = {}
@@ -181,7 +181,7 @@ def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, M
             yield item, as_text(item.caption, values), uri
 
 
-def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
+def _cells_with_evidence(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """The list of all cells and the evidence of those that have any."""
     aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
@@ -229,11 +229,11 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _fact_in_words(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {_shown(part)}" for key, part in value.items())
+        return ", ".join(f"{key.replace('_', ' ')} {_fact_in_words(part)}" for key, part in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_fact_in_words, value))
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return formats.text(value, "measured") if isinstance(value, float) else str(value)
@@ -259,7 +259,7 @@ def _render(gathered: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _shown, "address": _address}
+    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _fact_in_words, "address": _anchor}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
@@ -286,7 +286,7 @@ def _badge(state: object) -> Markup:
     term = next((one["term"] for one in _words()["glossary"] if text.startswith(one["term"])), None)
     if term is None:
         return Markup('<span class="badge {}">{}</span>').format(colour, text)
-    return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _address(term), text)
+    return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _anchor(term), text)
 
 
 def _linked(text: object) -> Markup:
@@ -299,12 +299,12 @@ def _linked(text: object) -> Markup:
         if term in used:
             return match[0]
         used.add(term)
-        return f'<a href="#{_address(term)}">{match[0]}</a>'
+        return f'<a href="#{_anchor(term)}">{match[0]}</a>'
 
     return Markup(re.sub(rf"(?<![\w/-])(?i:{forms})(?![\w/-])", link, str(escape(visible(text)))))
 
 
-def _address(term: str) -> str:
+def _anchor(term: str) -> str:
     return f"term-{term.replace(' ', '-')}"
 
 
