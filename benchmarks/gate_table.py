@@ -9,11 +9,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from benchmarks import measured_now
 from benchmarks.gate import RIGHT, Kernels, Made, OfStudy, Spread, ratio, spread_of, truncated_tf32
 from benchmarks.train import packed_phantoms
 from cxrbench.platforms.base import Platform
@@ -47,9 +49,11 @@ def defects(made: Made, precision: str, kind: str, place: str, spread: Spread) -
     # What is given a stale result, or an unwritten one, may be right by being so: of these a step holds one.
     alone = kind in ("stale", "border")
     for together in [[of] for of in OPERATORS] if alone else [[*OPERATORS]]:
+        # An update has one place alone: it is tried with the first.
+        tried = [of for of in together if of in MODULES or place in ("", PLACES[0])]
         start, stepped, batches = made(next(iter(RIGHT[precision].values()))(), 0)
         planted = {}
-        for operator in together:
+        for operator in tried:
             text = ":".join(filter(None, (operator, kind, place if operator in MODULES else "")))
             with suppress(NoSuchDefect):
                 planted[text] = Defect(text).plant(stepped)
@@ -83,22 +87,22 @@ def _row(worst: Any, precision: str, spread: Spread) -> dict[str, Any]:
 def main(out: Path, networks: list[str], seeds: int = 6) -> None:
     """Write the table, a network and precision at a time."""
     rows: list[dict[str, Any]] = []
+    now = measured_now()
+    place = {name: now[name] for name in ("measured", "machine", "commit", "dirty")} | now["versions"]
     with packed_phantoms(32) as packed:
         for network in networks:
             made = OfStudy(network, Recipe(epochs=100, batch=BATCH, threads=2), packed)
             for precision in RIGHT:
                 spread = spread_of(made, precision)
                 head = {"network": network, "precision": precision}
-                for kind in KINDS:
-                    for place in PLACES:
-                        for row in defects(made, precision, kind, place, spread):
-                            rows.append(head | {"list": "defect"} | row)
-                for case in CORRECT[precision]:
-                    for seed in range(seeds):
-                        rows.append(head | {"list": "correct"} | correct(made, precision, case, seed, spread))
-                table = pd.DataFrame(rows).drop_duplicates()
-                write_csv(out, table)
-                print(f"{network} in {precision}: {len(table)} rows", file=sys.stderr, flush=True)
+                for kind, at in product(KINDS, PLACES):
+                    for row in defects(made, precision, kind, at, spread):
+                        rows.append(head | {"list": "defect"} | row | place)
+                for case, seed in product(CORRECT[precision], range(seeds)):
+                    row = correct(made, precision, case, seed, spread)
+                    rows.append(head | {"list": "correct"} | row | place)
+                write_csv(out, pd.DataFrame(rows))
+                print(f"{network} in {precision}: {len(rows)} rows so far", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
