@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -159,7 +160,7 @@ def bench_steps(
     try:
         if seed_defect:
             Defect(seed_defect)
-        with packed_phantoms(pixels) as packed:
+        with nullcontext(Path()) if model else packed_phantoms(pixels) as packed:
             judged = gate.networks(architectures, model, batch, packed)
             rows = gate.judge_all(judged, others, precision, seed_defect, say)
             found = [row for of in (rows if seed_defect or model else _keep(out, "gate", rows)) for row in of]
