@@ -56,13 +56,14 @@ def defects(
         if operator in MODULES or place in ("", "weight")  # an update has one place alone
     ]
     there = [text for text in texts if _can_be_planted(text, stepped)]
-    # What is given a stale result, or an unwritten one, may be right by being so: of these a step holds one.
-    # Nothing but the update is given a gradient of weights.
-    alone = kind in ("stale", "border") and place in ("", "output", "input")
-    for together in [[text] for text in there] if alone else [there]:
+    # What is given a stale result, or an unwritten one, may be right by being so: of these a step holds one,
+    # but for gradients of weights, which no other operator is given.
+    alone = kind in ("stale", "border")
+    apart = [text for text in there if alone and not (place == "weight" and text.endswith(place))]
+    for together in filter(None, [[text for text in there if text not in apart], *([text] for text in apart)]):
         start, stepped, batches = made(next(iter(RIGHT[precision].values()))(), 0)
         planted = {text: Defect(text).plant(stepped) for text in together}
-        found = judge(stepped, start, batches)[0] if planted else []
+        found = judge(stepped, start, batches)[0]
         for text, name in planted.items():
             of = [one for one in found if _is_of(one, text.split(":")[0], name)]
             worst = max(of, key=lambda one: ratio(one, precision, spread))

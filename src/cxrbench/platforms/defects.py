@@ -131,9 +131,14 @@ class Defect:
             # In its place, not instead of it: the gradient goes on to what computed the new one.
             return tensor + (before.pop(0) - tensor).detach() if len(before) > 1 else tensor
 
+        def along(tensor: Tensor) -> int:
+            # After a convolution GELU's channels are the second dimension; its last may be of size one.
+            dimension = channel % tensor.dim()
+            return dimension if tensor.shape[dimension] > 1 else min(1, tensor.dim() - 1)
+
         def border(tensor: Tensor) -> Tensor:
             rows = tensor.dim() - 2
-            last = rows if rows > 1 and tensor.shape[rows] > 1 else channel % tensor.dim()
+            last = rows if rows > 1 and tensor.shape[rows] > 1 else along(tensor)
             unwritten = torch.ones_like(tensor)
             unwritten.narrow(last, tensor.shape[last] - 1, 1).zero_()
             return tensor * unwritten
@@ -141,7 +146,7 @@ class Defect:
         return {
             "sign": lambda tensor: -tensor,
             "factor": lambda tensor: tensor * FACTOR,
-            "rolled": lambda tensor: tensor.roll(1, channel % tensor.dim()),
+            "rolled": lambda tensor: tensor.roll(1, along(tensor)),
             "border": border,
             "stale": stale,
         }[self.kind]
