@@ -60,7 +60,8 @@ def defects(
     # but for gradients of weights, which no other operator is given.
     alone = kind in ("stale", "border")
     apart = [text for text in there if alone and not (place == "weight" and text.endswith(place))]
-    for together in filter(None, [[text for text in there if text not in apart], *([text] for text in apart)]):
+    rest = [text for text in there if text not in apart]
+    for together in filter(None, [rest, *([text] for text in apart)]):
         start, stepped, batches = made(next(iter(RIGHT[precision].values()))(), 0)
         planted = {text: Defect(text).plant(stepped) for text in together}
         found = judge(stepped, start, batches)[0]

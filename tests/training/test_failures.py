@@ -1,6 +1,7 @@
 """What a trainer's last words mean: real public lines, real failures."""
 
 import csv
+import json
 import signal
 import tomllib
 from http.server import BaseHTTPRequestHandler
@@ -13,7 +14,7 @@ from conftest import ROOT, serving
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.names import UserError
-from cxrbench.training.job import EVENT, Ending, classify, error_line, normalise
+from cxrbench.training.job import EVENT, Ending, Job, classify, error_line, normalise
 from cxrbench.training.supervisor import Interrupted, run
 
 from .trainers import start, stop, stub_timm, wait_until, wall_seconds
@@ -67,6 +68,34 @@ def judged_at(phase: str, row: dict[str, str], make_job, monkeypatch, tmp_path: 
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_an_outcome_is_only_what_the_network_causes(number, make_job, monkeypatch, tmp_path: Path) -> None:
     judged_at(PHASES[number % len(PHASES)], LINES[number], make_job, monkeypatch, tmp_path)
+
+
+@pytest.mark.fault(
+    "cuDNN has no engine for a depthwise convolution", "once more without cuDNN, in the record"
+)
+def test_what_failed_is_left_out_once_before_the_failure_counts(
+    make_job, monkeypatch, tmp_path: Path
+) -> None:
+    job, command = make_job(), Job.command
+    first, then = (
+        "GET was unable to find an engine to execute this computation",
+        "device-side assert triggered",
+    )
+    script = (
+        f"if grep -q cudnn_depthwise {job.work}/job.json; then echo 'RuntimeError: CUDA error: {then}'; "
+        f"else echo 'RuntimeError: {first}'; fi; exit 1"
+    )
+    monkeypatch.setattr(Job, "command", lambda self: [command(self), ["/bin/sh", "-c", script]][1])
+    record = run(job, tmp_path / "out")
+    assert (record.status, record.attempts, record.failure.fingerprint) == ("crashed", 2, then)
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_without_in_a_new_process(broken_job, tmp_path) -> None:
+    raises = "from cxrbench.study.platforms import RecordingFailed; raise RecordingFailed('no memory left')"
+    job = broken_job(raises)
+    record = run(job, tmp_path / "out")
+    assert json.loads((job.work / "job.json").read_text())["without"] == {"recording": "no memory left"}
+    assert (record.status, record.attempts) == ("crashed", 2)
 
 
 @pytest.mark.slow
