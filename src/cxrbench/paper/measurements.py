@@ -1,6 +1,7 @@
 """What was measured apart from cells: speed, gains, XLA's ways, step parity, the graph audit; no torch."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -228,12 +229,48 @@ def largest_steps(read: Results) -> Iterator[Fields]:
             }
 
 
+def read_gate(recorded: Path) -> pd.DataFrame:
+    """Return the planted defects and correct variants that the gate of steps was tried with, a row each.
+
+    ``right``: whether it found the defect, or let the variant pass (benchmarks/gate_table.py writes them).
+    """
+    paths = sorted((recorded / "bench").glob("*/gate_table.csv"))
+    rows = pd.concat([pd.read_csv(path) for path in paths]) if paths else pd.DataFrame()
+    return rows.assign(right=(rows["ratio"] > 1) == (rows["list"] == "defect")) if paths else rows
+
+
+@of_kinds({"Least of a defect": "ratio", "Most of a variant": "ratio"})
+def gate(read: Results) -> Iterator[Fields]:
+    """What the gate of steps found and let pass, by precision: differences over their tolerances."""
+    rows = read_gate(read.recorded)
+    for precision, of in rows.groupby("precision", sort=False) if len(rows) else ():
+        lists = {name: of[of["list"] == name] for name in ("defect", "correct")}
+        said = {name: f"{part['right'].sum()} of {len(part)}" for name, part in lists.items()}
+        yield {
+            "Precision": precision,
+            "Networks": listed(list(dict.fromkeys(of["network"]))),
+            "Defects found": said["defect"],
+            "Least of a defect": lists["defect"]["ratio"].min(),
+            "Variants passed": said["correct"],
+            "Most of a variant": lists["correct"]["ratio"].max(),
+        }
+
+
 def _step_values(read: Results) -> Values:
     """Return how many steps were compared and tested, and what is tolerated: ``steps/...``."""
-    steps = steps_in_fp32(read)
+    steps, tried = steps_in_fp32(read), read_gate(read.recorded)
+    gates: Values = {}
+    for name in ("defect", "correct"):
+        right = tried.loc[tried["list"] == name, "right"] if len(tried) else tried
+        gates |= {
+            f"gate/{name}/right": int(right.sum()) if len(right) else 0,
+            f"gate/{name}/tried": len(right),
+        }
     if steps.empty:
-        return {}
-    values = {f"steps/tolerance/{name}": Value(most, "power") for name, most in STEP_TOLERANCE.items()}
+        return gates
+    values = gates | {
+        f"steps/tolerance/{name}": Value(most, "power") for name, most in STEP_TOLERANCE.items()
+    }
     return {**values, "steps/count": int(steps["step"].max()), "steps/tested": TESTED_STEPS}
 
 
