@@ -1,4 +1,4 @@
-"""The first hour that docs/neuron.md describes: its own commands in order, with stand-ins for what is Neuron's.
+"""The first hour of docs/neuron.md: its own commands in order, with stand-ins for what is Neuron's.
 
 Only a folder below pytest's sees what it makes: phantoms, and a device whose name ends in "(cpu)".
 """
@@ -94,7 +94,7 @@ def trn1(neuron_machine: Path, tools, tmp_path: Path, monkeypatch: pytest.Monkey
     root = tmp_path / "checkout"
     git(tmp_path, "clone", "-q", ROOT, root)
     clone_of_the_tree(root)
-    keep_recorded(root)
+    keep_recorded(root, "nih128-32px/resnet18/cpu/seed0")
     (root / "config/config.yaml").write_text(yaml.safe_dump(STUDY))
     git(root, "add", "-A")
     git(root, "commit", "-qm", "A small study")
@@ -156,7 +156,7 @@ def test_the_hour_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> N
     archive.rename(home / "results" / archive.name)
     at_home = {"PYTHONPATH": str(home / "src")}
     shown = run(commands("Bring the archive back"), cwd=home, **at_home)
-    assert f"recorded {CELL}" in shown and "1 recorded cells are intact" in shown
+    assert f"recorded {CELL}" in shown and "2 recorded cells are intact" in shown
     record = read_record(home / "data/recorded" / CELL)
     check_record(record, tmp_path)
     predictions = read_predictions(home / "data/recorded" / CELL / "predictions.parquet")
