@@ -165,7 +165,12 @@ def _one_at_a_time(setting: Setting, folder: Path, report: Report) -> Measured:
     made = partial(partial, setting=setting, folder=folder)
     tried = {workers: one_turn(made(_timm_best, workers=workers), 1)[0] for workers in _worker_counts()}
     best = max(tried, key=lambda workers: tried[workers])
-    makers = {"ours": _ours, "null": _ours, "timm": _timm, "timm_best": partial(_timm_best, workers=best)}
+    makers: dict[str, Callable[..., Made]] = {
+        "ours": _ours,
+        "null": _ours,
+        "timm": _timm,
+        "timm_best": partial(_timm_best, workers=best),
+    }
     makers["limit"] = _limit
     return in_turns({name: made(make) for name, make in makers.items()}, setting.blocks, report)
 

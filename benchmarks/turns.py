@@ -57,8 +57,10 @@ class InProcess:
         try:
             return self._process.submit(*question).result()
         except torch.OutOfMemoryError as error:
+            self.close()  # it may hold the device's memory
             raise NoMemory(f"a contender ran out of the device's memory: {shortened(error)}") from None
         except Exception as error:
+            self.close()
             raise UserError(f"a contender of the benchmark died: {error}; its messages are above") from error
 
 

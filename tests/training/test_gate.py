@@ -171,6 +171,17 @@ def test_the_one_operator_that_computes_otherwise_is_named_first(
     assert all(name.startswith((operator, "what ")) for name in others), others
 
 
+def test_a_variance_divided_by_one_less_differs_where_the_device_is_to_divide_by_all(made, spread) -> None:
+    """As torch_xla does; BatchNorm's backward pass needs its statistics as the forward pass left them."""
+
+    class DividesByAll(CpuPlatform):
+        biased_variance = True
+
+    start, stepped, batches = made(TINY)(DividesByAll(2, "fp32"), 0)
+    wrong = worst_first(judge(stepped, start, batches)[0], "fp32", spread(TINY, "fp32"))
+    assert {row["tensor"] for row in wrong} == {"change of running_var"} and len(wrong) > 3
+
+
 def test_a_difference_has_a_direction_and_a_norm() -> None:
     exact = torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).double()
     for value, direction, norm in (

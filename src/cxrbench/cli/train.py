@@ -124,9 +124,7 @@ def _keep(log: Path | None, message: str) -> None:
             log.write_text(message + "\n", encoding="utf-8")
 
 
-def job_of(
-    cell: Cell, study: Path, packed: Path | None, work: Path, processes: int | None = None
-) -> Job:
+def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: int | None = None) -> Job:
     """Return the job that trains ``cell`` of ``study``; ``packed`` is a manifest.json.
 
     ``processes``: instead of the study's; it is no part of the recipe.

@@ -259,7 +259,7 @@ def gate(read: Results) -> Iterator[Fields]:
 def _step_values(read: Results) -> Values:
     """Return how many steps were compared and tested, and what is tolerated: ``steps/...``."""
     steps, tried = steps_in_fp32(read), read_gate(read.recorded)
-    gates: Values = {}
+    gates: dict[str, int | str | Value] = {}
     for name in ("defect", "correct"):
         right = tried.loc[tried["list"] == name, "right"] if len(tried) else tried
         gates |= {

@@ -183,7 +183,12 @@ class Exact:
         before = {name: value.clone() for name, value in network.named_buffers()}
         exact = dict[str, Tensor]()
         for call in calls:
+            module = network.get_submodule(call.module)
+            statistics = _statistics(module)
             yield from self._of_call(call, network, exact)
+            # After its backward pass, which needs them as its forward pass left them.
+            if statistics is not None and self._biased:
+                _divide_by_all(module, statistics, call.given[0])
         sums = {call.module: _terms(call, network) for call in calls}
         yield from self._between(calls, network, exact, loss)
         for name, gradient in gradients.items():
@@ -206,11 +211,8 @@ class Exact:
             given[place].requires_grad_()
         # Clones: a module that works in place must not be given a leaf.
         own = [value.clone() if _floats(value) else value for value in given]
-        before = _statistics(module)
         positional, named = tree_unflatten(own, call.structure)
         returned = tree_flatten(module(*positional, **named))[0]
-        if before is not None and self._biased:
-            _divide_by_all(module, before, given[0])
         for place, value in enumerate(returned):
             if _floats(value):
                 yield difference(operator, f"output{_number(place)}", value, call.returned[place])

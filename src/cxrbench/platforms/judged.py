@@ -128,7 +128,7 @@ def _gradients(network: nn.Module) -> dict[str, Tensor]:
 def _digest(tensors: list[Tensor]) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
