@@ -21,6 +21,7 @@ _WHAT = {
     "steps": "steps on two platforms",
     "xla_ways": "XLA's ways",
     "audit": "graphs of training steps",
+    "gate_table": "defects and variants put to the gate of steps",
 }
 
 
@@ -103,10 +104,13 @@ def _seeds_in_words(seeds: pd.Series) -> str:
 def measured_files(read: Results) -> Iterator[Fields]:
     """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
     recorded = read.recorded
-    for path in sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")]):
-        timed = path.suffix == ".json"
-        kept = json.loads(path.read_text(encoding="utf-8")) if timed else []
-        table = pd.DataFrame(kept, columns=["measured", "commit"]).astype("string")
+    for path in sorted([*(recorded / "bench").glob("*/*.*"), *(recorded / "audit").glob("*.csv")]):
+        timed = path.parent.name != "audit"
+        if path.suffix == ".json":
+            kept = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
+        else:
+            kept = pd.read_csv(path)
+        table = kept.reindex(columns=["measured", "commit"]).astype("string")
         yield {
             "What": _WHAT.get(path.stem, path.stem),
             "Machine": host_in_words(path.parent.name) if timed else "any: counted, not timed",

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import pandas as pd
 
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
-from cxrbench.evidence.store import DEFAULTS, read_measured
+from cxrbench.evidence.store import DEFAULTS, fitting, read_measured
 from cxrbench.paper.formats import Range, WithInterval
 from cxrbench.results.scoring import read_metrics
 from cxrbench.statistics.evaluate import prevalence
@@ -228,7 +228,7 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
     """Read the rows of every recorded bench/<host>/<name>.json, with the machine they were measured on."""
     paths = sorted((recorded / "bench").glob(f"*/{name}.json"))
-    rows = ((path.parent.name, row) for path in paths for row in read_measured(path))
+    rows = ((path.parent.name, row) for path in paths for row in fitting(read_measured(path)))
     return pd.DataFrame([{"host": host} | DEFAULTS | row for host, row in rows])
 
 
