@@ -18,14 +18,15 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from cxrbench.study.names import Cell, UserError, matches, nearest, suggestion
 from cxrbench.study.platforms import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
-from cxrbench.study.recipe import AnySource, Count, Dataset, Name, Seed, Strict
 from cxrbench.study.recipe import Augmentation as Augmentation
-from cxrbench.study.recipe import ChestMnistSource as ChestMnistSource
 from cxrbench.study.recipe import Compiler as Compiler
-from cxrbench.study.recipe import NihSource as NihSource
-from cxrbench.study.recipe import PhantomSource as PhantomSource
+from cxrbench.study.recipe import Count, Name, Seed, Strict
 from cxrbench.study.recipe import Recipe as Recipe
-from cxrbench.study.recipe import TableSource as TableSource
+from cxrbench.study.source import AnySource, Dataset
+from cxrbench.study.source import ChestMnistSource as ChestMnistSource
+from cxrbench.study.source import NihSource as NihSource
+from cxrbench.study.source import PhantomSource as PhantomSource
+from cxrbench.study.source import TableSource as TableSource
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platforms.py")]
