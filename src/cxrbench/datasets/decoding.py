@@ -106,7 +106,7 @@ def decode(
                     "the config, or save it in 16 bits"
                 )
             grey, notes = _to_grey(image, bits or 16), tuple[str, ...]()
-            if turned := _orientation(image):
+            if (turned := _orientation(image)) is not None:  # FLIP_LEFT_RIGHT is 0
                 grey, notes = grey.transpose(turned), ("turned as its EXIF orientation says",)
             if not colour and _tinted(image):
                 raise UserError(
