@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cxrbench.paper.formats import Values
+from cxrbench.paper.formats import Value, Values
 from cxrbench.paper.items import as_text, keys_of
 
 
@@ -46,10 +46,13 @@ def _status(values: Values) -> str:
 
 
 def _accuracy(values: Values) -> str:
+    reached = values.get("largest/endpoint")
+    by_chance = isinstance(reached, Value) and reached.value.low <= 0.5 <= reached.value.high
     return (
         "At {largest/pixels} pixels `{largest/network}`, from {largest/weights} weights, reached a mean "
         "AUROC of {largest/endpoint} on {largest/patients} test patients, with "
         f"{{largest/seeds}} seed{'s' * (_count_of(values, 'largest/seeds') > 1)}."
+        f"{' This is no better than chance: the interval holds 0.5.' * by_chance}"
     )
 
 

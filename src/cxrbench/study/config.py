@@ -287,10 +287,14 @@ class Study(Strict):
         """Whether a pattern under ``run`` names ``cell``."""
         return matches(cell, self.run)
 
+    @property
+    def own(self) -> bool:
+        """Whether a user's own tables are trained on, so that our claims and prices say nothing about it."""
+        return any(self.datasets[block.dataset].source == "table" for block in self.cells)
+
     def makes_paper(self) -> bool:
         """Whether a build typesets the paper, whose prose is of our study: of own tables if titled."""
-        own = any(self.datasets[block.dataset].source == "table" for block in self.cells)
-        return self.paper.title is not None or not own
+        return self.paper.title is not None or not self.own
 
     def dataset(self, name: str) -> AnySource:
         """Return the dataset called ``name``; UserError with the nearest names otherwise."""

@@ -9,7 +9,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -148,33 +148,51 @@ def _how(row: Any) -> str:
 def _items(read: Results) -> dict[str, Any]:
     """Return the conclusions, the paper's tables by group, and its figures."""
     values = numbers(read)
+    shown, figures_shown = _shown_items(read, "tables"), _shown_items(read, "figures")
     groups: dict[str, list[_PageTable]] = {}
-    for item in items.tables().values():
+    for item in shown.values():
         caption = as_text(item.caption, values)
         groups.setdefault(item.group, []).append(
             _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
         )
-    questions = _words()["questions"]
+    questions, own = _words()["questions"], _own_words()["questions"] if read.study.own else None
     answers = [
-        (questions[one.topic]["asks"], as_text(questions[one.topic]["run"], values), one)
+        (
+            questions[one.topic]["asks"] if own is None else own[one.topic],
+            as_text(questions[one.topic]["run"], values),
+            one if own is None else replace(one, claims=(), tables=tuple(set(one.tables) & shown.keys())),
+        )
         for one in conclusions(values)
+        if own is None or one.topic in own
     ]
     shown_first = [name for _, _, one in answers for name in one.tables]  # a figure has the name of its table
-    figures = sorted(_figures(read, values), key=lambda drawn: drawn[0].name not in shown_first)
-    titles = {name: item.title for name, item in items.tables().items()}
+    drawn = _figures(read, values, figures_shown)
+    figures = sorted(drawn, key=lambda drawn: drawn[0].name not in shown_first)
+    titles = {name: item.title for name, item in shown.items()}
     return {
         "answers": answers,
         "groups": groups,
         "figures": figures,
         "titles": titles,
-        "drawn": items.figures(),
+        "drawn": figures_shown,
     }
 
 
-def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, Markup]]:
-    """Draw every figure; yield it with its caption and its picture."""
+def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
+    """Return the tables or the figures by name: all, or those about an own study, with its captions."""
+    every = items.tables() if kind == "tables" else items.figures()
+    if not read.study.own:
+        return every
+    captions = _own_words()[kind]
+    return {name: replace(item, caption=captions[name]) for name, item in every.items() if name in captions}
+
+
+def _figures(
+    read: Results, values: Values, shown: dict[str, items.Item]
+) -> Iterator[tuple[items.Item, str, Markup]]:
+    """Draw the figures that are shown; yield each with its caption and its picture."""
     with mpl.rc_context(_SVG):
-        for item, figure in drawn_figures(read):
+        for item, figure in drawn_figures(read, shown.values()):
             svg = io.StringIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
             text = " ".join(svg.getvalue().split())
@@ -266,7 +284,9 @@ def _render(gathered: dict[str, Any]) -> str:
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    texts = {"style": style, "script": script, "policy": policy, "glossary": _words()["glossary"]}
+    unknown = _own_words()["unknown"] if gathered["study"].own else ()
+    glossary = [one for one in _words()["glossary"] if one["term"] not in unknown]
+    texts = {"style": style, "script": script, "policy": policy, "glossary": glossary}
     return environment.get_template("page.html").render(gathered | texts)
 
 
@@ -314,6 +334,11 @@ def _address(term: str) -> str:
 @cache
 def _words() -> Any:
     return tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _own_words() -> Any:
+    return tomllib.loads((resources.files(__package__) / "own.toml").read_text(encoding="utf-8"))
 
 
 def _hash(text: str) -> str:
