@@ -152,6 +152,17 @@ def test_each_of_pydicoms_own_files_is_its_picture_or_a_sentence() -> None:
     assert "'JPEG Extended' for samples with 12-bit precision" in said["JPGExtended"]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("gdcm") is None, reason="python-gdcm is not installed")
+@pytest.mark.fault("a JPEG-LS file ends its decoder", "a message; the next file is read by a new one")
+def test_a_file_that_ends_its_decoder_is_one_message() -> None:
+    data = (REAL / f"{LOSSLESS}.dcm").read_bytes()
+    broken = bytearray(data)
+    broken[data.rfind(b"\xff\xd8") + 6] = 63  # bits a pixel
+    with pytest.raises(UserError, match=r"here\.dcm: .*its pixels are damaged: the decoder stopped"):
+        shown(bytes(broken), 16)
+    np.testing.assert_array_equal(shown(data, 16), shown((REAL / "MR_small.dcm").read_bytes(), 16))
+
+
 def test_what_nothing_decodes_is_named_with_what_would() -> None:
     header = pydicom.dcmread(io.BytesIO(dicom(RAMP)))
     header.file_meta.TransferSyntaxUID = pydicom.uid.HTJ2KLossless

@@ -6,9 +6,14 @@ pixel depends on its stored value alone, so it is worked out once per value and 
 """
 
 import io
+import os
 import warnings
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +46,7 @@ def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
             raise UserError(f"{encoded.where}: {reason}")
         check_size((header.Columns, header.Rows), pixels, encoded.where)
         notes: list[str] = []
-        grey = Image.fromarray(_shown(header.pixel_array, header, notes))
+        grey = Image.fromarray(_shown(_stored(header, encoded), header, notes))
         return Decoded(reduced(grey, pixels), kind, f"{grey.width}x{grey.height}", tuple(notes))
     except UserError:
         raise
@@ -126,6 +131,37 @@ def _no_decoder(header: Any) -> str | None:
         "python-gdcm (for High-Throughput JPEG 2000: pylibjpeg and pylibjpeg-openjpeg), or write it "
         "uncompressed (dcmdjpeg, gdcmconv --raw)"
     )
+
+
+def _stored(header: Any, encoded: Encoded) -> np.ndarray:
+    """Return the stored values (H, W); of several decoders Pillow's, which reads all other pictures too."""
+    from pydicom.pixels import get_decoder
+
+    syntax = header.file_meta.TransferSyntaxUID
+    plugins = get_decoder(syntax).available_plugins if syntax.is_encapsulated else ()
+    if "pillow" in plugins:
+        header.pixel_array_options(decoding_plugin="pillow")
+    elif "gdcm" in plugins:
+        try:
+            return _elsewhere().submit(_decoded, encoded.data).result()
+        except BrokenProcessPool:
+            _elsewhere.cache_clear()
+            raise ValueError("its pixels are damaged: the decoder stopped") from None
+    return np.asarray(header.pixel_array)
+
+
+@cache
+def _elsewhere() -> ProcessPoolExecutor:
+    """Return a process for GDCM: damaged files can end it (seen with 3.2.6), which must not end packing."""
+    return ProcessPoolExecutor(1, get_context("spawn"), _silence)
+
+
+def _silence() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a library that aborts says so in words of its own
+
+
+def _decoded(data: bytes) -> np.ndarray:
+    return np.asarray(_read(Encoded("", "", data)).pixel_array)
 
 
 class _Levels(NamedTuple):

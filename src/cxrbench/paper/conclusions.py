@@ -47,7 +47,7 @@ def _status(values: Values) -> str:
 
 def _accuracy(values: Values) -> str:
     reached = values.get("largest/endpoint")
-    by_chance = isinstance(reached, Value) and reached.value.low <= 0.5 <= reached.value.high
+    by_chance = bool(isinstance(reached, Value) and reached.value.low <= 0.5 <= reached.value.high)
     return (
         "At {largest/pixels} pixels `{largest/network}`, from {largest/weights} weights, reached a mean "
         "AUROC of {largest/endpoint} on {largest/patients} test patients, with "
