@@ -137,6 +137,7 @@ def test_odd_images_are_named_each_and_no_other(tmp_path: Path, capsys: pytest.C
         if row in ODD:
             assert ODD[row][1] in said.partition(f"  {name}: ")[2].partition("\n")[0]
     assert "positive patients (train/val/test): Nodule/Mass " in said
+    assert "no threshold can be tuned, so there will be no F1, for Nodule/Mass" in said
     rows = table[(table["Nodule/Mass"] == 1) & (table["split"] == "val")]
     positive = read_packed(tmp_path / "own").manifest["positive_patients"]
     assert positive["Nodule/Mass"]["val"] == rows["patient"].nunique()

@@ -155,12 +155,19 @@ def data_pack(
 def pack_dataset(name: str, config: Dataset, root: Path, recorded: Path, workers: int | None = None) -> None:
     """Pack a dataset below ``root``; name the first image that is not one that cells were recorded from."""
     from cxrbench.datasets.packed import pack
+    from cxrbench.statistics.sample import MIN_PATIENTS
 
     manifest = pack(name, config, root, workers, say, recorded)
     say(f"packed {name}: {', '.join(f'{n} {split}' for split, n in manifest['images'].items())} images")
     unit = "patients" if manifest.get("patients_known", True) else "images"
     counts = (f"{f} {'/'.join(map(str, n.values()))}" for f, n in manifest["positive_patients"].items())
     say(f"positive {unit} (train/val/test): {', '.join(counts)}")
+    few = [f for f, n in manifest["positive_patients"].items() if n["val"] < MIN_PATIENTS]
+    if few:
+        say(
+            f"no threshold can be tuned, so there will be no F1, for {', '.join(few)}: fewer than "
+            f"{MIN_PATIENTS} positive validation {unit}"
+        )
     if odd := manifest["odd"]:
         say(
             f"{len(odd):,} of {sum(manifest['images'].values()):,} images look odd; see them with "

@@ -18,7 +18,7 @@ _FAR, _LEAST_FAR = (
     0.05,
 )  # below the lower quartile of correlations: interquartile ranges (Tukey), and at least
 _FEWEST = 20  # images whose quartiles mean something
-_CHUNK = 64 << 20  # bytes of images at a time
+_CHUNK = 8 << 20  # bytes of images at a time: their histograms take ten times as much memory
 _SHOWN, _COLUMNS, _TILE, _TEXT = 30, 6, 200, 34  # of a sheet; pixels a side, and below for the words
 
 
