@@ -56,6 +56,19 @@ def _accuracy(values: Values) -> str:
     )
 
 
+def _precision(values: Values) -> str:
+    of = "for {precision/networks}, with {precision/seeds} seeds each."
+    if values.get("precision/verdict") == "inconclusive":
+        return (
+            "It is inconclusive whether mean AUROC in {precision/first} and in {precision/second} is equal "
+            f"within {{margin/auroc}} {of}"
+        )
+    return (
+        "Mean AUROC in {precision/first} and in {precision/second} is {precision/verdict} within "
+        f"{{margin/auroc}} {of}"
+    )
+
+
 def _parity(values: Values) -> str:
     said = (
         "AUROC is equivalent within {margin/auroc} in {parity/equivalent} of {parity/pairs} comparisons of "
@@ -89,8 +102,7 @@ _CONCLUSIONS: tuple[_Said, ...] = (
     ),
     (
         "Precision",
-        """Mean AUROC in {precision/first} and in {precision/second} is {precision/verdict} within
-        {margin/auroc} for {precision/networks}, with {precision/seeds} seeds each.""",
+        _precision,
         (),
         ("precision",),
     ),
