@@ -90,7 +90,9 @@ def largest(read: Results) -> pd.DataFrame:
     sizes = [read.study.dataset(name).pixels for name, *_ in read.scored() if name not in read.drawn]
     patients = seeds["n_patients"].iloc[0]
     row = {"dataset": group[0], "architecture": group[1], "seeds": len(seeds)}
-    row |= {"auroc": read.mean(group, "auroc", MACRO), "endpoint": read.mean(group, "auroc", ENDPOINT)}
+    endpoint = read.mean(group, "auroc", ENDPOINT)
+    row |= {"auroc": read.mean(group, "auroc", MACRO), "endpoint": endpoint}
+    row["by_chance"] = bool(endpoint.low <= 0.5 <= endpoint.high)
     row["patients"] = patients if patients > 0 else "unknown"  # also where it is missing
     row |= {"pixels": max(sizes), "rivals": sizes.count(max(sizes)) - 1}
     row["weights"] = "random" if recipe.weights == "scratch" else "pretrained"

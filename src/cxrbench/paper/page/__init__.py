@@ -9,7 +9,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -149,29 +149,49 @@ def _how(row: Any) -> str:
 def _answers_and_items(read: Results) -> dict[str, Any]:
     """The conclusions, the paper's tables by group, and its figures."""
     values = values_of(read, named_in_sentences())
+    shown, figures_shown = _shown_items(read, "tables"), _shown_items(read, "figures")
     groups: dict[str, list[_PageTable]] = {}
-    for item in items.tables().values():
+    for item in shown.values():
         caption = as_text(item.caption, values)
         groups.setdefault(item.group, []).append(
             _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
         )
     answers = conclusions(values)
+    if read.study.own:
+        asked = _own_words()["questions"]
+        answers = [
+            replace(one, asks=asked[one.topic], claims=(), tables=tuple(set(one.tables) & shown.keys()))
+            for one in answers
+            if one.topic in asked
+        ]
     shown_first = [name for one in answers for name in one.tables]  # a figure has the name of its table
-    figures = sorted(_figures(read, values), key=lambda drawn: drawn[0].name not in shown_first)
-    titles = {name: item.title for name, item in items.tables().items()}
+    drawn = _figures(read, values, figures_shown)
+    figures = sorted(drawn, key=lambda drawn: drawn[0].name not in shown_first)
+    titles = {name: item.title for name, item in shown.items()}
     return {
         "answers": answers,
         "groups": groups,
         "figures": figures,
         "titles": titles,
-        "drawn": items.figures(),
+        "drawn": figures_shown,
     }
 
 
-def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, Markup]]:
-    """Draw every figure; yield it with its caption and its picture."""
+def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
+    """Return the tables or the figures by name: all, or those about an own study, with its captions."""
+    every = items.tables() if kind == "tables" else items.figures()
+    if not read.study.own:
+        return every
+    captions = _own_words()[kind]
+    return {name: replace(item, caption=captions[name]) for name, item in every.items() if name in captions}
+
+
+def _figures(
+    read: Results, values: Values, shown: dict[str, items.Item]
+) -> Iterator[tuple[items.Item, str, Markup]]:
+    """Draw the figures that are shown; yield each with its caption and its picture."""
     with mpl.rc_context(_SVG):
-        for item, figure in drawn_figures(read):
+        for item, figure in drawn_figures(read, shown.values()):
             svg = io.StringIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
             text = " ".join(svg.getvalue().split())
@@ -263,7 +283,9 @@ def _render(gathered: dict[str, Any]) -> str:
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    texts = {"style": style, "script": script, "policy": policy, "glossary": _words()["glossary"]}
+    unknown = _own_words()["unknown"] if gathered["study"].own else ()
+    glossary = [one for one in _words()["glossary"] if one["term"] not in unknown]
+    texts = {"style": style, "script": script, "policy": policy, "glossary": glossary}
     return environment.get_template("page.html").render(gathered | texts)
 
 
@@ -311,6 +333,11 @@ def _anchor(term: str) -> str:
 @cache
 def _words() -> Any:
     return tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _own_words() -> Any:
+    return tomllib.loads((resources.files(__package__) / "own.toml").read_text(encoding="utf-8"))
 
 
 def _hash(text: str) -> str:
