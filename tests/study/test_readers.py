@@ -17,6 +17,7 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
+from cxrbench.paper.published import read_published
 from cxrbench.results.literature import read_baselines
 from cxrbench.study.config import read_study
 from cxrbench.study.names import UserError, printable
@@ -36,6 +37,7 @@ CSV: dict[str, tuple[Callable[[Path], Any], bytes]] = {
     "prices": (read_prices, (ROOT / "data/prices.csv").read_bytes()),
     "baselines": (read_baselines, (ROOT / "data/baselines.csv").read_bytes()),
     "reported": (read_reported, (ROOT / "data/reported.csv").read_bytes()),
+    "published": (read_published, (ROOT / "data/published_comparisons.csv").read_bytes()),
     "registry": (read_files, (ROOT / "data/registry.csv").read_bytes()),
     "expected_status": (read_expected, EXPECTED),
     "split": (split_of, SPLIT),
