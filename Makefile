@@ -140,10 +140,11 @@ docs: $(VENV)-docs/.cxrbench-docs ## build the documentation site in results/doc
 	@"$$VENV-docs/bin/python" -m sphinx -W --keep-going -q -c docs results/docs-source results/docs
 	@echo "documentation: results/docs/index.html"
 
-lint: $(FULL) ## run ruff, mypy, codespell, zizmor, snakefmt, snakemake --lint
+lint: $(FULL) ## run ruff, mypy, codespell, zizmor, snakefmt, snakemake --lint, tests/english.py
 	@ruff check . && ruff format --check . && mypy && codespell
 	@zizmor --offline --quiet .github
 	@snakefmt --check Snakefile workflow && python -m snakemake --lint
+	@python tests/english.py
 
 format: $(FULL) ## format the source files
 	@ruff check --fix . && ruff format . && snakefmt Snakefile workflow

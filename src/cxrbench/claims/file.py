@@ -172,7 +172,7 @@ def read_claims(path: Path | str) -> Claims:
 
 
 def _wrong(document: Document, error: Any) -> UserError:
-    """Return what pydantic found, at its place, with the name of the claim or experiment that it is in."""
+    """The error that pydantic found, at its place, with the name of the claim or experiment that it is in."""
     keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
     fields: list[str] = []
     if error["type"] == "extra_forbidden":

@@ -203,7 +203,7 @@ class Contributor:
             raise UserError(f"{cell} is not trained, its step differs from the exact one: {reason}")
 
     def _gate(self, cell: Cell) -> Rows:
-        """Return what the gate found of the cell's network on this platform, at its size."""
+        """The result of the gate for the cell's network on this platform, at its size."""
         recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
         kind = (self.platform, cell.architecture, recipe.precision, pixels, recipe.batch)
         return [row for row in read_measured(GATE) if tuple(row[name] for name in KEYS["gate"]) == kind]

@@ -91,7 +91,7 @@ def _wrong(config: TableSource, bad: pd.Series, column: str, fault: str) -> User
 
 
 def place_of(config: TableSource, row: Any) -> str:
-    """Return where a row of a table that :func:`read_image_table` returned stands in its file."""
+    """The place of a row of a table that :func:`read_image_table` returned stands in its file."""
     return f"{config.table}:{row + 2}" if _is_csv(config) else f"{config.table}: row {row + 1}"
 
 

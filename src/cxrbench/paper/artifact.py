@@ -52,13 +52,13 @@ def main_claims(read: Results) -> pd.DataFrame:
 
 
 def _computed(row: pd.Series) -> str:
-    """Return what was computed for a claim, and its verdict."""
+    """The computed value of a claim, and its verdict."""
     verdict = str(row["verdict"])
     return verdict if verdict == Verdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
 
 
 def _expected(row: pd.Series) -> str:
-    """Return what a claim states, its unit and tolerance, as the ledger has them."""
+    """The stated value of a claim, its unit and tolerance, from the ledger."""
     if row["stated"] == "":
         return "-"
     tolerance = float(row["tolerance"] or 0)

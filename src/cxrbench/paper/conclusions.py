@@ -28,7 +28,7 @@ def _count_of(values: Values, key: str) -> int:
 
 
 def _status(values: Values) -> str:
-    """Return what was run; what has not run on an accelerator only while it has not."""
+    """The sentence on what was run; on accelerators only while nothing has."""
     cuda, neuron, accelerated = (
         _count_of(values, f"cells/{name}/run") for name in ("cuda", "neuron", "accelerated")
     )

@@ -169,7 +169,7 @@ def prices_by_basis(read: Results) -> Iterator[Fields]:
 
 
 def machine_names(runs: pd.DataFrame) -> pd.Series:
-    """Return what a table calls the machine of each run, with :func:`mark`.
+    """The name of the machine of each run in a table, with :func:`mark`.
 
     Processor and cores; also the software where the machines of a group of cells differ in that alone.
     """
@@ -182,7 +182,7 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
 
 
 def mark(origin: str, busy: bool, others_share: float) -> list[str]:
-    """Return what stands beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
+    """The mark beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
     fresh = ["fresh"] if origin != "recorded" else []
     of_cores = others_share > BUSY
     load = f"busy ({100 * others_share:.0f} % used by others)" if of_cores else "busy (others on the device)"
@@ -268,7 +268,7 @@ def _day_values(read: Results) -> Values:
 
 
 def _case_values(cases: pd.DataFrame) -> Values:
-    """Return what a port of published runs takes, and when the price of the GPU was cut."""
+    """The runs after which a published port pays, and the day on which the price of the GPU was cut."""
     first, last = (cases[cases["case"] == case.case] for case in (CASES[0], CASES[-1]))
     demand = first[first["basis"] == "on_demand"].sort_values("as_of")
     cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
@@ -280,7 +280,7 @@ def _case_values(cases: pd.DataFrame) -> Values:
 
 
 def _share_values(read: Results) -> Values:
-    """Return what an image costs on Trainium over the GPU where both reach equal shares of their rooflines
+    """The cost of an image on Trainium over the GPU where both reach equal fractions of their rooflines
     (``cost/shares``), and how many times smaller Trainium's share was if the preprint's ratio holds
     (``cost/handicap``)."""
     rows = read.csv("rooflines")

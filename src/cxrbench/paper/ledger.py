@@ -34,7 +34,7 @@ def claims_by_verdict(read: Results) -> Table:
 
 
 def findings_if_assumed(claims: pd.DataFrame) -> int:
-    """Return how many findings speak against ``claims`` only if a text means what the test assumes."""
+    """The number of results that speak against ``claims`` only if a text means what the test assumes."""
     rows = against(claims)
     return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
 
@@ -75,12 +75,12 @@ def claimed(row: Any) -> str:
 
 
 def stated(row: Any) -> str:
-    """Return what the claim states, with its unit."""
+    """The value that the claim states, with its unit."""
     return f"{row.stated} {row.unit}".strip()
 
 
 def computed(row: Any) -> str:
-    """Return what was computed; where newer prices change it, that value follows."""
+    """The computed value; where newer prices change it, that value follows."""
     then = _range(row.computed_low, row.computed_high, row.yes_no)
     newest = _range(row.now_low, row.now_high, row.yes_no)
     return then if newest == then else f"{then}; now {newest}"

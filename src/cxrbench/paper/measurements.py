@@ -54,7 +54,7 @@ _PARTS = ("Loss", "Gradient norm", "Weights")  # of STEP_DIFFERENCES
 
 
 def numbers(read: Results) -> Values:
-    """Return what the prose may name: ``throughput/...``, ``xla/...``, ``steps/...``, ``audit/...``."""
+    """The values that the prose may name: ``throughput/...``, ``xla/...``, ``steps/...``, ``audit/...``."""
     parts = (_throughput_values, _xla_values, _step_values, audit_values)
     return {key: value for part in parts for key, value in part(read).items()}
 
@@ -129,7 +129,7 @@ def _throughput_values(read: Results) -> Values:
 
 
 def _below_goal(rows: pd.DataFrame) -> Values:
-    """Return which rows are less than :data:`AHEAD` times timm's best, each with its roofline.
+    """The rows below :data:`AHEAD` times timm's best, each with its roofline.
 
     That is the ratio over the share of matrix work: what our step would reach if nothing else took time.
     """
@@ -191,7 +191,7 @@ def xla_ways(read: Results) -> Table:
 
 
 def _xla_values(read: Results) -> Values:
-    """Return what was run of XLA's ways, and where: ``xla/...``."""
+    """The settings of XLA that were run, and the machine: ``xla/...``."""
     host: Columns = {"host": ("name", lambda row: host_in_words(row.host))}
     columns = {"steps": "steps:count", "network": "architecture", **host}
     return keyed(read_measurements(read.recorded, "xla_ways"), "xla", columns)
@@ -229,7 +229,7 @@ def largest_steps(read: Results) -> Iterator[Fields]:
 
 
 def _step_values(read: Results) -> Values:
-    """Return how many steps were compared and tested, and what is tolerated: ``steps/...``."""
+    """The numbers of steps compared and tested, and the tolerance: ``steps/...``."""
     steps = steps_in_fp32(read)
     if steps.empty:
         return {}

@@ -86,7 +86,7 @@ class Results:
         return min(datasets, key=lambda name: name.startswith(PHANTOM), default=None)
 
     def images_and_recipe(self, dataset: str) -> str:
-        """Return what tells NIH's radiographs of a dataset, and its recipe, from others: ``32 px, bf16``.
+        """The words that tell a dataset's NIH radiographs, and its recipe, from others: ``32 px, bf16``.
 
         The dataset's name follows where others have the same, and stands alone where images are not NIH's.
         """
@@ -155,7 +155,7 @@ class Results:
         return runs[runs["headline"] & (runs["status"] == "ok")]
 
     def interval_of(self, group: Group) -> str:
-        """Return what the intervals of a group's means speak of: one network, or the recipe."""
+        """The subject of the intervals of a group's means: one network, or the recipe."""
         rows = self.of(group, "auroc", MACRO)
         subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
         return subject if rows["n_patients"].notna().any() else f"{subject}; images as patients"
@@ -165,7 +165,7 @@ class Results:
         return processors_in_words(rows_of(self.ok, *group)["processor"])
 
     def identity(self, dataset: str) -> DatasetIdentity | None:
-        """Return what a cell of ``dataset`` records of its data; None when no cell has evidence."""
+        """The identity of a dataset that its cells have recorded, or None when no cell has evidence."""
         for cell in rows_of(self.cells, dataset)["cell"]:
             path = self.folder / "cells" / cell / RECORD
             if path.exists() and (identity := read_record(path).dataset):
@@ -216,7 +216,7 @@ def host_in_words(folder: str) -> str:
 
 
 def is_phantom(datasets: pd.Series) -> pd.Series:
-    """Return which datasets are drawn."""
+    """A mask of the synthetic datasets."""
     return datasets.astype(str).str.startswith(PHANTOM)
 
 
@@ -244,7 +244,7 @@ def difference(row: Any, interval: str = "ci") -> WithInterval:
 
 
 def seeds_of(row: Any) -> int:
-    """Return how many seeds a row of contrasts.csv compares."""
+    """The number of seeds that a row of contrasts.csv compares."""
     return len(str(row.seeds_a).split(","))
 
 
