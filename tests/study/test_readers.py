@@ -17,7 +17,7 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
-from cxrbench.paper.published import read_published
+from cxrbench.paper.platform_reports import read_published
 from cxrbench.results.literature import read_baselines
 from cxrbench.study.config import read_study
 from cxrbench.study.names import UserError, printable

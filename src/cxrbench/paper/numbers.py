@@ -6,7 +6,7 @@ import pandas as pd
 
 from cxrbench.claims.file import OURS
 from cxrbench.claims.ledger import Verdict, against, findings
-from cxrbench.paper import cost_tables, data_card, measurements, power, published, seed_pairs, settings
+from cxrbench.paper import cost_tables, data_card, measurements, platform_reports, power, seed_pairs, settings
 from cxrbench.paper.formats import Filled, Parts, Range, Value, Values, WithInterval, listed, text, words
 from cxrbench.paper.ledger import findings_if_assumed
 from cxrbench.paper.results import (
@@ -46,7 +46,7 @@ def numbers(read: Results) -> Values:
         values["paper/title"] = read.study.paper.title
     own = (_cell_numbers, _dataset_numbers, _group_numbers, _picked_numbers, _f1_numbers, _parity_numbers)
     others = (_claim_numbers, _contrast_numbers, _literature_numbers)
-    parts = (cost_tables, data_card, measurements, power, published, seed_pairs, settings)
+    parts = (cost_tables, data_card, measurements, platform_reports, power, seed_pairs, settings)
     for numbers_of in (*own, *others, *(part.numbers for part in parts)):
         values |= numbers_of(read)
     return values

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.paper.published import FILE, numbers, published, read_published
+from cxrbench.paper.platform_reports import FILE, numbers, published, read_published
 from cxrbench.study.names import UserError
 
 from .conftest import made_up
