@@ -17,18 +17,27 @@ from cxrbench.evidence.sums import write_sums
 FOLDER = ROOT / ".github/workflows"
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
 JOBS = {(name, job): body for name, flow in WORKFLOWS.items() for job, body in flow["jobs"].items()}
+PUBLISHING = re.compile(
+    r"uses: actions/(?:upload-pages-artifact|deploy-pages)@[0-9a-f]{40} # v\d+\.\d+\.\d+\n"
+)
 CHECKOUT = re.compile(r"uses: actions/checkout@[0-9a-f]{40} # v\d+\.\d+\.\d+\n")
 
 
-def test_workflows_read_only_and_pin_the_one_action_they_use_by_hash() -> None:
-    assert set(WORKFLOWS) == {"ci", "evidence"}
+def test_workflows_read_only_and_pin_their_actions_by_hash() -> None:
+    """All but the last job of pages, which may publish what the one before it has built, and runs nothing."""
+    assert set(WORKFLOWS) == {"ci", "evidence", "pages"}
     for name, flow in WORKFLOWS.items():
         text = (FOLDER / f"{name}.yml").read_text()
-        assert len(CHECKOUT.findall(text)) == text.count("uses:") and "secrets" not in text
+        pinned = CHECKOUT.findall(text) + (PUBLISHING.findall(text) if name == "pages" else [])
+        assert len(pinned) == text.count("uses:") and "secrets" not in text
         assert flow["permissions"] == {} and "pull_request_target" not in text
+    publish = JOBS["pages", "publish"]
+    assert publish["permissions"] == {"pages": "write", "id-token": "write"}
+    assert publish["if"] == "github.ref == 'refs/heads/main'" and [*publish["steps"][0]] == ["uses"]
     for job in JOBS.values():
-        assert job["permissions"] == {"contents": "read"}
-        assert job["steps"][0]["with"]["persist-credentials"] is False
+        if job is not publish:
+            assert job["permissions"] == {"contents": "read"}
+            assert job["steps"][0]["with"]["persist-credentials"] is False
 
 
 def test_zizmor_finds_nothing() -> None:

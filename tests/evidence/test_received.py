@@ -493,7 +493,7 @@ def fuzzed(draw: st.DrawFn, files: Files) -> Files:
 def test_an_archive_is_refused_or_shown_in_bounds_and_changes_nothing_recorded(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The promise of docs/evidence.md: a minute of time, 1 GiB of memory, no file but in its own folder."""
+    """The promise of docs/contribute.md: a minute of time, 1 GiB of memory, no file but in its own folder."""
     monkeypatch.chdir(place)
     row = measured_row(place)
     whole = files_in(archived(place)) | {"bench/train.json": json.dumps([row]).encode()}

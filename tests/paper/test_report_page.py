@@ -337,7 +337,7 @@ def test_the_page_of_an_own_study_says_nothing_of_ours(built: Path) -> None:
     single = pd.read_csv("own/tables/metrics.csv")
     single.loc[(single["label"] == "endpoint") & (single["metric"] == "auroc"), "ci_low"] = 0.4
     single.to_csv("own/tables/metrics.csv", index=False)
-    said = [one.text for one in conclusions(numbers(results_of("own")))]
+    said = [one.text for one in conclusions(named_values(results_of("own")))]
     assert [text for text in said if "no better than chance: the interval holds 0.5" in text]
 
 

@@ -210,7 +210,7 @@ def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pyte
     assert "no predictive value: of 8 reports about flagged networks 2 are failures, and of 8" in says
     for page in ("docs/commands.md", "docs/audit.md"):
         assert says in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page
-    for advice in ("paper/sections/abstract.tex", "paper/sections/guidance.tex", "docs/practitioner.md"):
+    for advice in ("paper/sections/abstract.tex", "paper/sections/discussion.tex", "docs/practitioner.md"):
         assert "cxrbench audit" not in (text := (ROOT / advice).read_text(encoding="utf-8"))
         assert "graph audit" not in text
     assert predictive_value(Score(flagged_failed=1)) == "", "nothing to compare with"

@@ -159,7 +159,7 @@ def _results_of(out: Path, cell: Cell) -> Path | None:
 
 
 def weights_in(folder: Path, cell: Cell) -> Path:
-    """Return where the weights of ``cell`` are kept below ``folder``."""
+    """The path of the weights of ``cell`` below ``folder``."""
     return folder / f"{cell}.safetensors"
 
 

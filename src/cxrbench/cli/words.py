@@ -53,7 +53,7 @@ def span(low: float, high: float, kind: str = "short") -> str:
 
 
 def columns() -> int:
-    """Return how many columns the terminal has; 100 in a file or a pipe."""
+    """The width of the terminal in columns; 100 in a file or a pipe."""
     return min(max(shutil.get_terminal_size((COLUMNS, 24)).columns, _NARROWEST), _WIDEST)
 
 

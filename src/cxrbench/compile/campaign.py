@@ -203,7 +203,7 @@ class Campaign:
     def _outcome(
         self, path: Path, graph: _AnyGraph, say: Say, again: bool = False
     ) -> tuple[CompileRecord, Path]:
-        """Return what the compiler did with a graph, and where that is kept; ``again``: not a failure."""
+        """The outcome of compiling a graph, and where it is kept; ``again``: not a failure."""
         name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
         if record is None or (again and record.status != "ok"):

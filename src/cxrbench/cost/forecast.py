@@ -137,7 +137,7 @@ class _Outlook:
         return priced | hours_of_training(images, network, chip, cores, self.speeds, fastest)
 
     def _priced(self, cell: Cell) -> tuple[dict[str, Any], pd.Series]:
-        """Return what a cell would run as, with its price or why there is none, and the instance's row."""
+        """The instance that a cell would run as, with its price or the reason for none, and its row."""
         where, instance = self.study.prices, self.study.prices.instances.get(cell.platform)
         if instance is None:
             raise NotKnown(f"prices.instances in the config names no instance for {cell.platform}")

@@ -73,7 +73,7 @@ class Files(ImageSource):
         return [encoded.name for encoded in files], np.stack([image.pixels for image in decoded])
 
     def formats(self) -> dict[str, object]:
-        """Return how many images had each size and mode, for the manifest."""
+        """The number of images of each size and mode, for the manifest."""
         modes, sizes = (Counter(values) for values in zip(*self._formats, strict=True))
         return {"source_sizes": dict(sorted(sizes.items())), "source_modes": dict(sorted(modes.items()))}
 

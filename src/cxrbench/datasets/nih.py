@@ -100,7 +100,7 @@ class Images(Files):
 
 
 def checks_file(recorded: Path, reduction: str) -> Path:
-    """Return where the check values of a reduction are, below the ``recorded`` evidence."""
+    """The path of the check values of a reduction, below the ``recorded`` evidence."""
     return recorded / "pixels" / f"{reduction}.parquet"
 
 

@@ -109,7 +109,7 @@ def machines_of(record: Record, platform: str) -> list[str]:
 
 
 def overview(records: dict[Cell, Record], measured: dict[str, Rows] | None = None) -> str:
-    """Return what a contribution holds as Markdown: cells, outcomes, machines, versions, speeds."""
+    """The contents of a contribution as Markdown: cells, outcomes, machines, versions, speeds."""
     lines = [
         "# Contribution",
         "",

@@ -66,7 +66,7 @@ class EvidenceStore:
         return {record.dataset.packed for record in records if record and record.dataset}
 
     def refused(self, cell: Cell) -> str | None:
-        """Return why the evidence of ``cell`` is not used, with a remedy; None when it is intact or absent.
+        """The reason the evidence of ``cell`` is not used, with a remedy; None when it is intact or absent.
 
         Refused are files that SHA256SUMS does not list, that differ from it or from the record's own hashes,
         that are missing, or that this version cannot read. ``cxrbench verify`` checks more, and all files.
@@ -113,7 +113,7 @@ class EvidenceStore:
         return Source("recorded" if recorded else "fresh", record)
 
     def _difference(self, record: Record, cell: Cell, study: Study) -> str | None:
-        """Return what a record differs in from a study, in words."""
+        """The differences of a record from a study, in words."""
         images = study.stated_images(cell.dataset)
         if record.recipe_hash != study.recipe(cell.dataset).hash():
             return "with another recipe"

@@ -34,7 +34,7 @@ def sums_of(root: Path) -> dict[str, str]:
 
 
 def refused_measurement(root: Path) -> str | None:
-    """Return why what is recorded below ``root`` besides cells cannot be used: a file is not as listed.
+    """The reason evidence below ``root`` besides cells cannot be used: a file is not as listed.
 
     Cells are checked one by one (:meth:`cxrbench.evidence.store.EvidenceStore.refused`).
     """
@@ -136,6 +136,6 @@ def _signature_of(root: Path) -> Path:
 
 
 def _keygen(action: str, *words: object, data: bytes = b"") -> str | None:
-    """Return what `ssh-keygen -Y` prints when it reads ``data``; None when it refuses."""
+    """The output of `ssh-keygen -Y` when it reads ``data``, or None when it refuses."""
     done = subprocess.run(["ssh-keygen", "-Y", action, *map(str, words)], input=data, capture_output=True)
     return None if done.returncode else done.stdout.decode(errors="replace")

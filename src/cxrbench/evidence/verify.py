@@ -231,7 +231,7 @@ class _Rows:
         self._checked: dict[tuple[str, str], list[str]] = {}
 
     def problems(self, cell: Cell, record: Record, rows: pd.DataFrame) -> list[str]:
-        """Return what contradicts the record's counts, NIH's table or the study's split."""
+        """The contradictions to the record's counts, NIH's table or the study's split."""
         rows = rows.sort_values("image", ignore_index=True)
         hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
         digest = self._digests[cell] = hashlib.sha256(hashes.tobytes()).hexdigest()

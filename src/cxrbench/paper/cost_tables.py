@@ -175,7 +175,7 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
 
 
 def mark(origin: str, busy: bool, others_share: float) -> list[str]:
-    """What stands beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
+    """The mark beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
     fresh = ["fresh"] if origin != "recorded" else []
     of_cores = others_share > BUSY
     load = f"busy ({100 * others_share:.0f} % used by others)" if of_cores else "busy (others on the device)"

@@ -45,6 +45,7 @@ def datasets(read: Results) -> pd.DataFrame:
         row |= {name: getattr(recipe, name) for name in ("epochs", "batch", "precision", "learning_rate")}
         if identity := read.identity(dataset):
             row |= {f"{part}_images": count for part, count in identity.images.items()}
+            row |= {f"{part}_patients": count or "unknown" for part, count in identity.patients.items()}
             row["images"] = sum(identity.images.values())
             row["patients"] = sum(identity.patients.values()) or "unknown"
         rows.append(row)

@@ -306,7 +306,7 @@ class Table:
         return self.kinds.get(head, "text")
 
     def side(self, head: str) -> str:
-        """Where a column stands: l, c or r."""
+        """The alignment of a column: l, c or r."""
         return KINDS[self.kind(head)].side
 
     @property

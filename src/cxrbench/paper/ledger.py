@@ -34,7 +34,7 @@ def claims_by_verdict(read: Results) -> Table:
 
 
 def findings_if_assumed(claims: pd.DataFrame) -> int:
-    """How many findings speak against ``claims`` only if a text means what the test assumes."""
+    """The number of results that speak against ``claims`` only if a text means what the test assumes."""
     rows = against(claims)
     return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
 
@@ -85,7 +85,7 @@ def claimed(row: Any) -> str:
 
 
 def stated(row: Any) -> str:
-    """What the claim states, with its unit."""
+    """The value that the claim states, with its unit."""
     return f"{row.stated} {row.unit}".strip()
 
 

@@ -1,10 +1,7 @@
 """What patients and seeds can show: the power of comparisons, simulated coverage, families of verdicts."""
 
-from pathlib import Path
-
 import pandas as pd
 
-from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.results import Results
 from cxrbench.results import simulated
@@ -112,28 +109,3 @@ def corrected(parity: pd.DataFrame) -> str:
     decided = f"corrected over all of them (Holm), {stay}" if stay else "all are inconclusive"
     pairs = f"{counts['pairs']} pair{'s' * (counts['pairs'] > 1)}"
     return f"The table's verdicts are {counts['verdicts']}, on {pairs}: {decided}."
-
-
-def coverage_tables(recorded: Path) -> dict[str, str]:
-    """The tables of docs/statistics.md in Markdown, by the names of their places."""
-    tables = simulated.COVERAGE, simulated.VERDICTS, simulated.MEANS
-    covered, erred, held = (table.read(recorded) for table in tables)
-    covered["auroc"] = covered["auroc"].map(
-        lambda skill: skill if skill == simulated.REAL else f"AUROC {skill}"
-    )
-    erred["platform_share"] = erred["platform_share"].map("share {}".format)
-    return {
-        "coverage": _markdown(covered, ["what", "positive_patients"], "auroc"),
-        "means": _markdown(held, ["metric", "positive_patients"], "what"),
-        "verdicts": _markdown(erred, ["what", "seeds"], "platform_share"),
-    }
-
-
-def _markdown(rows: pd.DataFrame, index: list[str], columns: str) -> str:
-    """Rates with their Monte-Carlo errors; of intervals also the mean width and how many are wide."""
-    names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
-    shares = ["rate", "monte_carlo_error", *(["mean_width", "wide"] if "mean_width" in rows else [])]
-    forms = dict(zip(shares, ("{:.1%}", " ± {:.1%}", "; {:.3f}", "; {:.1%}"), strict=False))
-    shown = pd.DataFrame({name: rows[name].map(form.format) for name, form in forms.items()}).sum(axis=1)
-    wide = rows.assign(rate=shown).pivot_table("rate", index, columns, aggfunc="first", sort=False)
-    return as_markdown(wide.fillna("").reset_index().rename(columns={**names, "metric": "Metric"}))

@@ -181,7 +181,7 @@ class Results:
         return runs[runs["headline"] & (runs["status"] == "ok")]
 
     def interval_of(self, group: Group) -> str:
-        """What the intervals of a group's means speak of: one network, or the recipe."""
+        """The subject of the intervals of a group's means: one network, or the recipe."""
         rows = self.of(group, "auroc", MACRO)
         subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
         return subject if rows["n_patients"].notna().any() else f"{subject}; images as patients"
@@ -191,7 +191,7 @@ class Results:
         return processors_in_words(rows_of(self.ok, *group)["processor"])
 
     def identity(self, dataset: str) -> DatasetIdentity | None:
-        """What a cell of ``dataset`` records of its data; None when no cell has evidence."""
+        """The identity of a dataset that its cells have recorded, or None when no cell has evidence."""
         for cell in rows_of(self.cells, dataset)["cell"]:
             path = self.folder / "cells" / cell / RECORD
             if path.exists() and (identity := read_record(path).dataset):
@@ -278,7 +278,7 @@ def difference(row: Any, interval: str = "ci") -> WithInterval:
 
 
 def seeds_of(row: Any) -> int:
-    """How many seeds a row of contrasts.csv compares."""
+    """The number of seeds that a row of contrasts.csv compares."""
     return len(str(row.seeds_a).split(","))
 
 

@@ -53,7 +53,7 @@ def _own_claims(claims: pd.DataFrame) -> str:
 
 
 def matrix_and_scores(read: Results, expected: Path = EXPECTED) -> str:
-    """How many seeds of each network and platform are in which state, and their mean test AUROC."""
+    """The numbers of seeds of each network and platform by state, and their mean test AUROC."""
     reviewed = read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
     rows = [["", "", *read.cells["platform"].unique()]]

@@ -212,7 +212,7 @@ class Recorded:
 
 
 def _why_not() -> str | None:
-    """Return why PyTorch cannot use a GPU here, in its own words where it has some; None when it can."""
+    """The reason PyTorch cannot use a GPU here, in its own words where it gives any, or None."""
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} was built without CUDA; `make setup` installs one that has it"
     with warnings.catch_warnings(record=True) as said:
@@ -259,7 +259,7 @@ def with_own_depthwise(network: nn.Module) -> None:
 
 
 def _lacks(precision: str) -> str | None:
-    """Return why this process's GPU has no such arithmetic, and would run another under its name."""
+    """The reason this process's GPU has no such arithmetic and would run a different one, or None."""
     name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     if precision == "tf32" and capability < (8, 0):
         have = ".".join(map(str, capability))
@@ -270,7 +270,7 @@ def _lacks(precision: str) -> str | None:
 
 
 def _asked(question: str) -> Any:
-    """Return what NVIDIA's management library answers of this process's GPU; None when it does not."""
+    """The answer of NVIDIA's management library about this process's GPU, or None."""
     try:
         import pynvml
 

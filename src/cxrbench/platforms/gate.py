@@ -252,7 +252,7 @@ class Exact:
                 exact[name] = exact.get(name, 0) + weight.grad
 
     def _again(self, calls: list[Call], found: list[Difference], *given: Any, **named: Any) -> Any:
-        """Return what the module returned in its next call, and note what it is given otherwise."""
+        """The output of the module's next call; any other input is noted."""
         call = calls.pop(0)
         flat = tree_flatten((given, named))[0]
         before = f"what leads to {self._labels[call.module]}"

@@ -48,7 +48,7 @@ _NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "fuse.ssh
 
 
 def why_not(platform: str) -> str | None:
-    """Return why a Neuron platform cannot run on this machine; None when it can."""
+    """The reason a Neuron platform cannot run on this machine, or None."""
     if not any(DEVICES.glob("neuron[0-9]*")):
         return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
     wanted = f"requirements/{platform}.txt, see docs/neuron.md"

@@ -115,7 +115,7 @@ def _parquet(path: Path, choose: Choose) -> tuple[pa.Table, dict[str, str | None
 
 
 def _no_parquet(path: Path) -> str:
-    """Return why a file is none, by the mark at both its ends; nothing where it has them."""
+    """The reason a file is not Parquet, by the mark at both its ends; empty where it has them."""
     with open(path, "rb") as file:
         begin = file.read(len(_MARK))
         file.seek(-len(begin), os.SEEK_END)

@@ -178,7 +178,7 @@ def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, 
 
 
 def _obstacle(pair: _Pair) -> tuple[Cause, str]:
-    """Return why nothing can be concluded whatever the values, and that in words."""
+    """The reason nothing can be concluded whatever the values, as a cause and in words."""
     first, *others = pair.cells
     if not all(first.same_images(other) for other in others):
         return Cause.IMAGES, "the cells scored different images, patients or labels: they cannot be paired"
@@ -306,7 +306,7 @@ def p_family(rows: pd.DataFrame) -> np.ndarray:
 
 
 def family_counts(parity: pd.DataFrame) -> dict[str, int]:
-    """Return how many verdicts a :func:`family` has, on how many pairs, and how many Holm's correction
+    """The numbers of verdicts of a :func:`family`, of its pairs, and of those that Holm's correction
     leaves."""
     rows = family(parity)
     holds, endpoint = rows["p_family"] < ALPHA, rows["label"] == ENDPOINT

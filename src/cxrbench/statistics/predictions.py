@@ -212,7 +212,7 @@ def _rule(prefix: str, logits: bool) -> str:
 
 
 def _is_good(column: pd.Series, rule: str, logits: bool) -> np.ndarray:
-    """Return which values (n,) are labels, or scores."""
+    """A mask (n,) of the values that are labels, or scores."""
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     if rule == LABEL:
         return np.asarray((values == 0) | (values == 1) | column.isna().to_numpy())

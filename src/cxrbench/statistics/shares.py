@@ -79,7 +79,7 @@ def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parts(seeds: pd.DataFrame) -> dict[str, float]:
-    """Return how many pairs, and the sums of squares of their differences and of their sums."""
+    """The number of pairs, and the sums of squares of their differences and of their sums."""
     difference, total = seeds["difference"], seeds["value"] + seeds["value_b"]
     squares = (float(((part - part.mean()) ** 2).sum()) for part in (difference, total))
     between, common = squares

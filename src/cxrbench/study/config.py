@@ -338,7 +338,7 @@ def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study
 
 
 def _keys(error: Any) -> list[str | int]:
-    """Return where one of pydantic's errors is, without the source that it puts behind a dataset's name."""
+    """The place of one of pydantic's errors, without the source that it puts behind a dataset's name."""
     location = list(error["loc"])
     if location[:1] == ["datasets"]:
         del location[2:3]
@@ -372,7 +372,7 @@ def _fields_at(location: tuple[Any, ...]) -> list[str]:
 
 
 def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return what stands for a model where several are possible: its source, or its fields."""
+    """The key of a model where several are possible: its source, or its fields."""
     source = model.model_fields.get("source")
     return get_args(source.annotation) if source else tuple(model.model_fields)
 

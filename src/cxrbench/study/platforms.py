@@ -131,7 +131,7 @@ _MEANT = {  # what else a platform is called
 
 
 def unavailable(name: str) -> str | None:
-    """Return why ``name`` cannot run on this machine, in one sentence; None when it can."""
+    """The reason ``name`` cannot run on this machine, in one sentence, or None."""
     if name not in PLATFORMS:
         meant = f"; did you mean '{_MEANT[name]}'?" if name in _MEANT else nearest(name, PLATFORMS, 1)
         raise UserError(f"unknown platform '{name}'{meant} (known: {', '.join(PLATFORMS)})")

@@ -188,7 +188,7 @@ class PublishedWeights(Row):
 
 
 def published_weights(weights: Any, table: Path = WEIGHTS_TABLE) -> PublishedWeights | None:
-    """Return where ``weights`` of a recipe are published; None where nobody has written that down."""
+    """The place where ``weights`` of a recipe are published, or None where nobody has written that down."""
     if not isinstance(weights, FileWeights) or not table.is_file():
         return None
     rows = read_rows(table, PublishedWeights).values()
@@ -197,7 +197,7 @@ def published_weights(weights: Any, table: Path = WEIGHTS_TABLE) -> PublishedWei
 
 @cache
 def weights_missing(weights: Weights) -> str | None:
-    """Return why initial ``weights`` are not on this machine, in one sentence; None when they are.
+    """The reason initial ``weights`` are not on this machine, in one sentence, or None.
 
     Raises UserError for a file of another content; one with the same tensors counts as the same. Weights of
     timm are downloaded when a cell is trained.

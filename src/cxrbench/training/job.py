@@ -191,7 +191,7 @@ def adopted() -> Iterator[Callable[[], None]]:
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory; 0 where it does not count."""
+    """The number of processes that the kernel has killed for want of memory; 0 where it does not count."""
     with suppress(OSError, ValueError, KeyError):
         return int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
     return 0

@@ -250,7 +250,7 @@ def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> Start:
 
 
 def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
-    """Return what the end of a start means; None: start again. Raise what is no result of the cell."""
+    """The status that the end of a start means; None: start again. Raise what is no result of the cell."""
     if start.ending is not Ending.KILLED:
         attempts.saved = None
     if start.ending is not Ending.OK:
