@@ -29,7 +29,7 @@ from cxrbench.evidence.checks import (
 )
 from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.expected import EXPECTED, read_expected
-from cxrbench.evidence.history import commit_problems, removed_records
+from cxrbench.evidence.history import commit_problems, other_recipes, removed_records
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import LAST, LOG, PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
@@ -89,6 +89,7 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
     problems += compile_problems(root)
     not_checked: list[str] = []
     problems += commit_problems(root, records, not_checked)
+    notes += [f"{cell.folder(root) / RECORD}: {text}" for cell, text in other_recipes(root, records)]
     not_checked += sorted(rows.not_checked)
     return Verified(cells, [*map(printable, problems)], not_checked, signature, [*map(printable, notes)])
 
