@@ -66,7 +66,7 @@ def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
         "difference": float(found.value[0]),
         **{name: float(end) if np.isfinite(end) else None for name, end in zip(names, ends, strict=True)},
         **{
-            "p_holm": None,
+            **{"p_holm": None, "noticeable": None},
             "margin": margin,
             "verdict": str(verdict_of(ends, margin)),
             "images": None,

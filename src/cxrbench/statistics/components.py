@@ -9,13 +9,13 @@ platforms with the same seeds are compared seed by seed.
 ``spread`` says what varies in a mean over seeds: training seeds, test patients, each alone and both together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr, stdtrit
+from scipy.special import nctdtrinc, stdtr, stdtrit
 
 from cxrbench.statistics.auroc import Estimate, effective_clusters, mean_influence, mean_value
 from cxrbench.statistics.estimates import CellEstimate, RunT, bounds, patients_part
@@ -71,6 +71,11 @@ class Difference:
         """The margin (K,) that TOST would have shown with 80 % power had the true difference been 0."""
         quantiles = stdtrit(self.freedom, 1 - ALPHA) + stdtrit(self.freedom, (1 + POWER) / 2)
         return quantiles * self.error
+
+    def noticeable(self) -> np.ndarray:
+        """The true difference (K,) whose 95 % interval would exclude zero in four of five studies."""
+        beyond = stdtrit(self.freedom, 1 - ALPHA / 2)
+        return np.asarray(nctdtrinc(self.freedom, 1 - POWER, beyond) * self.error)
 
 
 def between_platforms(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
@@ -130,6 +135,21 @@ def within_platform(seeds: list[Estimate]) -> Difference:
     weight = 1 / half + 1 / (len(seeds) - half)
     value, influence = (mean(seeds[:half]) - mean(seeds[half:]) for mean in (mean_value, mean_influence))
     return _difference(value, influence, [(seeds, weight)])
+
+
+def from_reference(run: Estimate, reference: Sequence[Estimate]) -> Difference:
+    """One run minus the mean over the ``reference`` runs (two or more), all on the same images.
+
+    If the run is one more of them, the difference has 1 + 1/n times the variance of one run, for n of them.
+
+    >>> values = 0.70, 0.71, 0.72, 0.76
+    >>> *runs, new = (Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in values)
+    >>> [end.round(3).tolist() for end in from_reference(new, runs).interval(0.95)]
+    [[0.0], [0.1]]
+    """
+    value = run.value - mean_value(reference)
+    influence = run.influence - mean_influence(reference)
+    return _difference(value, influence, [(list(reference), 1 + 1 / len(reference))])
 
 
 def _difference(
@@ -212,6 +232,8 @@ def _spread_rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
     if len(seeds) >= MIN_SEEDS and paired:
         mean = over_seeds(estimates, patients_part(list(seeds.values())))
         columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)
+        for end in (columns["ci_low"], columns["ci_high"]):
+            end[list(first.alone)] = end[list(first.alone.values())]
     if len(seeds) > 1:
         variance = seed_variance(estimates)
         columns["seed_sd"] = np.sqrt(variance)

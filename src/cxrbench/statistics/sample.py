@@ -297,7 +297,8 @@ class Scope:
             return f"undefined: no label has {self.least} positive test {self.unit}s"
         few = [f"{self.names[k]} ({self.patients[k]})" for k in left_out]
         without = f"fewer than {self.least} positive test {self.unit}s: {', '.join(few)}"
-        labels = f"{len(self.names) - len(left_out)} labels"
+        kept = len(self.names) - len(left_out)
+        labels = f"{kept} label{'' if kept == 1 else 's'}"
         return f"{labels}, without those of {without}" if few else ""
 
 
