@@ -3,9 +3,9 @@
 ``python -m benchmarks.three_runs`` (3 s). The mean of three differences has the variance V/3. V is at least
 the part of patients in one run, which many patients tell: the unit here. The spread of the three is V times
 an exponential variable, independent of their mean. A rule makes an interval of half-width k(spread). It errs
-at the margin in E[Phi(-k / sqrt V)] of studies, which may exceed five percent for no V. Of all such rules, even
-those that toss a coin, a linear program finds the one that calls equal platforms equivalent most often. No
-estimator of the variance from these data can do better.
+at the margin in E[Phi(-k / sqrt V)] of studies, which may exceed five percent for no V. Of all such rules,
+even those that toss a coin, a linear program finds the one that calls equal platforms equivalent most often.
+No estimator of the variance from these data can do better.
 """
 
 from collections.abc import Callable

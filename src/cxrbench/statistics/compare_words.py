@@ -25,7 +25,11 @@ MEANING = {  # of the sources of variance
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    """The quantity of a row: ``mean AUROC``, ``AUROC of Mass``."""
+    """The quantity of a row: ``mean AUROC``, ``AUROC of Mass``.
+
+    >>> name_of({"metric": "auroc", "label": "endpoint"}), name_of({"metric": "auroc", "label": "Mass"})
+    ('mean AUROC', 'AUROC of Mass')
+    """
     metric = {"auroc": "AUROC", "average_precision": "average precision"}.get(row["metric"], row["metric"])
     return MEAN_NAMES.get((row["label"], row["metric"])) or (
         f"{metric} of {row['label']}" if row["label"] else metric
@@ -33,7 +37,13 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def sentence(found: Comparison) -> str:
-    """The answer: verdict, difference, interval, margin, and what was compared."""
+    """The answer: verdict, difference, interval, margin, and what was compared.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> sentence(compare_runs({0: predictions(0)}, {0: predictions(1)})).partition(" (")[0]
+    'Inconclusive: mean AUROC differs by +0.0080'
+    """
     row, verdict = found.main, Verdict(found.verdict)
     return (
         f"{_OPENINGS[verdict]}: {_because(row, verdict, found.reference)}. {_compared(row, found.reference)}."
@@ -121,7 +131,13 @@ def _signed(value: float | None) -> str:
 
 
 def report(found: Comparison) -> str:
-    """A sentence for a paper: what was compared, the difference, its interval, and the margin."""
+    """A sentence for a paper: what was compared, the difference, its interval, and the margin.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> report(compare_runs({0: predictions(0)}, {0: predictions(0, skill=2)})).partition("). ")[2]
+    'The margin of 0.01 had been declared before; the two differ.'
+    """
     row, verdict = found.main, Verdict(found.verdict)
     name = f"{name_of(row)[0].upper()}{name_of(row)[1:]}"
     counted = "patients and runs" if row["patients"] else "images and runs" if row["images"] else "runs"
@@ -148,7 +164,14 @@ def report(found: Comparison) -> str:
 
 def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of the table: every row but average precision of single findings. The interval
-    that decides is the second; beside a reference the first column of the two says what would be noticed."""
+    that decides is the second; beside a reference the first column of the two says what would be noticed.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> head, lines = table(compare_runs({0: predictions(0)}, {0: predictions(1)}))
+    >>> head[1:4], lines[0][:4]
+    (['A', 'B', 'A - B'], ['mean AUROC', '0.7487', '0.7406', '+0.0080'])
+    """
     head = ["", "A", "B", "A - B", "90 % interval", "95 % interval", "verdict", "Holm's p"]
     if found.reference:
         head = ["", "run", "reference", "difference", "noticed", "95 % interval", "verdict", "Holm's p"]
@@ -174,7 +197,15 @@ def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def variance(parts: Parts | None) -> Iterator[str]:
-    """Lines with the variance of a difference by source, a bar each; none where there are no parts."""
+    """Lines with the variance of a difference by source, a bar each; none where there are no parts.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
+    >>> _, *sources = variance(compare_runs(a, b).main_parts)
+    >>> [source.split("#")[0].strip() for source in sources[1:]]
+    ['patients x run  82%', 'run             18%']
+    """
     rows = parts.rows() if parts else []
     total = sum(row["variance"] for row in rows)
     if not total:
@@ -186,7 +217,12 @@ def variance(parts: Parts | None) -> Iterator[str]:
 
 
 def settle(need: Needs, verdict: str) -> str:
-    """What these runs could show, and what 80 % power takes, as measured and at worst."""
+    """What these runs could show, and what 80 % power takes, as measured and at worst.
+
+    >>> need = Needs(0.01, 3, 500, 0.6, 0.6, 4, 4, None, None)
+    >>> settle(need, "inconclusive").partition("studies. ")[2]
+    'For 80 % it takes 4 runs on each side with these patients; with 3 runs, no number of patients is enough.'
+    """
     runs, patients = (
         _both(getattr(need, f"{what}_needed_as_measured"), getattr(need, f"{what}_needed_at_worst"), what)
         for what in ("runs", "patients")
@@ -194,11 +230,13 @@ def settle(need: Needs, verdict: str) -> str:
     power = f"{need.power_as_measured:.0%} of studies"
     if need.power_at_worst != need.power_as_measured:
         power += f" ({need.power_at_worst:.0%} at worst, if runs of one number share nothing)"
+    if need.runs_needed_as_measured is not None:
+        runs = f"it takes {runs}"
     opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power of such a study"
     return (
         f"{opening}: with {need.runs} runs each and {need.patients:,} patients, equal platforms are shown "
-        f"equivalent within {need.margin:g} in {power}. For 80 % it takes {runs} with these patients, or "
-        f"{patients} with {need.runs} runs."
+        f"equivalent within {need.margin:g} in {power}. For 80 % {runs} with these patients; with "
+        f"{need.runs} runs, {patients}."
     )
 
 

@@ -131,6 +131,12 @@ def compare_runs(
     numbers; ``findings`` are those to compare. The main row is the mean AUROC over findings with
     ``positive_patients`` positive test patients or more. ``reference``: ``a`` is one run, and the question is
     whether it could be one of ``b``. Raises UserError for what cannot be compared.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
+    >>> found = compare_runs(a, b, margin=0.05)
+    >>> found.verdict, round(found.main['difference'], 4), found.main['runs_a'], found.main['paired']
+    ('inconclusive', 0.0406, 3, True)
     """
     for name, value in (("margin", margin), ("label_margin", label_margin)):
         if not value > 0:
@@ -240,7 +246,14 @@ def judged(
 
 def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
     """Return the difference (K,) of the means over each side's runs; with one run against several, without a
-    variance."""
+    variance.
+
+    >>> from cxrbench.statistics.auroc import auroc
+    >>> from cxrbench.statistics.examples import predictions
+    >>> a, b = ({s: auroc(sample_of(predictions(10 * k + s))) for s in range(3)} for k in (0, 1))
+    >>> difference_of(a, b).value.round(4).tolist()
+    [0.058, 0.0232]
+    """
     fewest, most = sorted((len(a), len(b)))
     if most == 1:
         (one,), (two,) = a.values(), b.values()

@@ -122,6 +122,10 @@ def over_seeds(seeds: list[Estimate], patients: Patients | None = None) -> Diffe
     """The mean over a platform's ``seeds`` (two or more) with the spread of patients and seeds.
 
     ``patients``: the patients' variance and its degrees of freedom, in place of those of the influence.
+
+    >>> runs = [Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in (0.70, 0.71, 0.72)]
+    >>> [end.round(3).tolist() for end in over_seeds(runs).interval(0.95)]
+    [[0.685], [0.735]]
     """
     return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))], patients)
 
@@ -130,6 +134,10 @@ def within_platform(seeds: list[Estimate]) -> Difference:
     """The noise floor: the first half of a platform's ``seeds`` (two or more) against the rest.
 
     Nothing differs by construction, so all seeds share one variance with n - 1 degrees of freedom.
+
+    >>> runs = [Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in (0.70, 0.72, 0.71, 0.71)]
+    >>> within_platform(runs).value.round(4).tolist()
+    [0.0]
     """
     half = len(seeds) // 2
     weight = 1 / half + 1 / (len(seeds) - half)
@@ -191,7 +199,13 @@ def seed_variance(seeds: list[Estimate]) -> np.ndarray:
 
 
 def patient_sampling_variance(seeds: list[Estimate]) -> np.ndarray:
-    """The part of ``seed_variance`` (K,) that the choice of patients alone would cause."""
+    """The part of ``seed_variance`` (K,) that the choice of patients alone would cause.
+
+    >>> one, two = (np.array([[i], [-i]]) for i in (0.01, 0.03))
+    >>> runs = [Estimate(np.array([0.7]), influence, np.array([1.0])) for influence in (one, two)]
+    >>> patient_sampling_variance(runs).round(6).tolist()
+    [0.0004]
+    """
     centre = mean_influence(seeds)
     return sum(((seed.influence - centre) ** 2).sum(axis=0) for seed in seeds) / (len(seeds) - 1)
 

@@ -184,6 +184,11 @@ def patients_part(networks: Sequence[CellEstimate]) -> tuple[np.ndarray, np.ndar
 
     The networks scored the same images; one is its own mean. Single findings have a moderated variance, with
     the part of their thresholds added, and NaN where they have too few patients.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> variance, degrees = patients_part([estimate_cell(predictions(run)).only("auroc") for run in (0, 1)])
+    >>> np.sqrt(variance[:2]).round(3).tolist()
+    [0.051, 0.055]
     """
     first, *others = networks
     influence = mean_influence([network.estimate for network in networks])
@@ -234,6 +239,12 @@ def estimate(
     """Return the same of two samples, the second of which gives the thresholds.
 
     ``metrics``: those that are wanted, of ``ALL_METRICS``; a metric comes with all its labels and means.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> table = predictions()
+    >>> cell = estimate(sample_of(table), validation_of(table), least=5, metrics=["auroc"])
+    >>> dict(zip((label for label, _ in cell.keys), cell.estimate.value.round(3).tolist(), strict=True))
+    {'Edema': 0.73, 'Mass': 0.767, 'macro': 0.749, 'endpoint': 0.749}
     """
     thresholds = choose_thresholds(val) if val is not None else None
     scope = scope_of(sample, thresholds, least)
@@ -365,6 +376,11 @@ def bounds(
     scale, of others cut to their range.
 
     NaN where the error is zero or unknown.
+
+    >>> keys = (("Mass", "auroc"), ("macro", "brier"))
+    >>> low, high = bounds(keys, np.array([0.8, 0.1]), np.array([0.05, 0.02]), np.array([30.0, 30.0]))
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.679, 0.059], [0.883, 0.141])
     """
     from scipy.special import stdtrit  # as in interval
 

@@ -78,14 +78,26 @@ def evaluate(
 
 
 def one_per_metric(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per metric: AUROC's interval is over patients, where its cell has one."""
+    """Return one row per metric: AUROC's interval is over patients, where its cell has one.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> table = evaluate(predictions(), replicates=10).table
+    >>> len(table) - len(one_per_metric(table))  # of AUROC, the rows over images
+    4
+    """
     cells = table["cell"] if "cell" in table else pd.Series("", index=table.index)
     by_patient = (table["ci_method"] == "delong-patient").groupby(cells).transform("any")
     return table[~(by_patient & (table["ci_method"] == "delong-image"))].reset_index(drop=True)
 
 
 def prevalence(rows: pd.DataFrame) -> pd.Series:
-    """Return the share of positive images of each label in rows of the table, a mean over seeds."""
+    """Return the share of positive images of each label in rows of the table, a mean over seeds.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> rows = evaluate(predictions(), replicates=10).table.query("metric == 'auroc' and label == 'Mass'")
+    >>> prevalence(rows).round(3).to_dict()
+    {'Mass': 0.275}
+    """
     return (rows["n_positive"] / rows["n_images"]).groupby(rows["label"], sort=False).mean()
 
 
@@ -219,6 +231,10 @@ def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]
 
     Shuffled labels must give 0.5 within the patient-clustered interval at ``SHUFFLED``. Labels in patient
     order go to patients in random order (fixed by ``seed``), so that they stay clustered.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> {control.name: control.ok for control in check_controls(predictions())}
+    {'constant score': True, 'label as score': True, 'shuffled labels': True}
     """
     sample = sample_of(predictions)
     constant, perfect = np.full_like(sample.scores, 0.5), sample.labels.astype(float)
