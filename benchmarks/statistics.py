@@ -1,6 +1,7 @@
 """How fast the statistics are, against scikit-learn called in a loop and MLstatkit's DeLong."""
 
 import resource
+from functools import partial
 from time import process_time
 from timeit import timeit
 from typing import Any
@@ -49,10 +50,12 @@ def bench_compare(images: int = 25_596, patients: int = 2_800) -> dict[str, Any]
     sides: list[dict[int, pd.DataFrame]] = [{}, {}]
     for run in range(2 * RUNS):  # of test images alone: the others do without thresholds
         sides[run % 2][run // 2] = _predictions(images, patients, run).query("split == 'test'")
-    whole = timeit(lambda: compare_runs(*sides), timer=process_time, number=1)
+    whole = timeit(lambda: compare_runs(sides[0], sides[1]), timer=process_time, number=1)
     sample, other = (sample_of(side[0]) for side in sides)
-    both = (sample, other)
-    area = timeit(lambda: [_sklearn_loop(s, auroc_alone=True) for s in both], timer=process_time, number=1)
+    area = sum(
+        timeit(partial(_sklearn_loop, of, auroc_alone=True), timer=process_time, number=1)
+        for of in (sample, other)
+    )
     row = {
         **{"images": images, "patients": patients, "findings": len(FINDINGS), "runs": RUNS},
         **{"replicates": DRAWS, "compare_seconds": whole, "sklearn_bootstrap_seconds": area * DRAWS},

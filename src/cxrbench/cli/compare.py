@@ -74,7 +74,8 @@ def compare(
     label, score. Runs are paired by the number in the file's name (seed3.csv).
     Intervals count patients and runs together.
 
-    Example: cxrbench compare nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu
+    Example: cxrbench compare gpu port --html page.html
+    for the folders gpu and port with seed0.csv, seed1.csv, seed2.csv each.
     """
     from cxrbench.statistics.compare_scores import compare_scores
     from cxrbench.statistics.comparison import Verdict, compare_runs

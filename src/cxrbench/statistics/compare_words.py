@@ -136,7 +136,7 @@ def report(found: Comparison) -> str:
     >>> from cxrbench.statistics import compare_runs
     >>> from cxrbench.statistics.examples import predictions
     >>> report(compare_runs({0: predictions(0)}, {0: predictions(0, skill=2)})).partition("). ")[2]
-    'The margin of 0.01 had been declared before; the two differ.'
+    'With a margin of 0.01, the two differ.'
     """
     row, verdict = found.main, Verdict(found.verdict)
     name = f"{name_of(row)[0].upper()}{name_of(row)[1:]}"
@@ -158,7 +158,7 @@ def report(found: Comparison) -> str:
     return (
         f"{name} differed by {_signed(row['difference'])} (90 % confidence interval "
         f"{_signed(row['ci90_low'])} to {_signed(row['ci90_high'])}, over {counted}; "
-        f"{_compared(row, False)}). The margin of {row['margin']:g} had been declared before; {concluded}."
+        f"{_compared(row, False)}). With a margin of {row['margin']:g}, {concluded}."
     )
 
 

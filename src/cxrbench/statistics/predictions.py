@@ -29,7 +29,7 @@ _MOST_FINDINGS = (
 )
 _RULES = {
     LABEL: "labels are 0 or 1, or empty where unknown",
-    SCORE: "scores are probabilities between 0 and 1; `cxrbench compare --scores logits` takes others",
+    SCORE: "scores are probabilities from 0 to 1; `cxrbench compare --scores logits` takes finite numbers",
 }
 
 
