@@ -166,6 +166,10 @@ def test_nihs_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     listed = rows["Finding Labels"].loc[packed.index["image"]].str.get_dummies("|")
     given = listed[list(packed.findings)].astype(float)
     pd.testing.assert_frame_equal(labels_of(packed), given, check_names=False)
+    columns = recipes()["nih14"]["columns"] | {"Heart": "Cardiomegaly"}
+    changes = {"pixels": 16, "columns": columns, "findings": ["Heart"]}
+    heart = read_image_table(TableSource(**recipes()["nih14"] | changes)).set_index("image")["Heart"]
+    assert (heart == rows["Finding Labels"].str.contains("Cardiomegaly").loc[heart.index]).all()
     assert (
         packed.index["patient"].astype(int).tolist() == rows["Patient ID"].loc[packed.index["image"]].tolist()
     )
@@ -303,6 +307,10 @@ def test_a_missing_column_and_an_image_of_another_format_are_explained(tmp_path:
     first = tmp_path / "images" / table["image"][0]
     first.rename(first.with_suffix(".tiff"))
     with pytest.raises(UserError, match=r"0000\.tiff is there, but not in a format that is read"):
+        pack("own", source, tmp_path / "packed")
+    (tmp_path / "images/elsewhere").mkdir()
+    first.with_suffix(".tiff").rename(tmp_path / "images/elsewhere" / first.name)
+    with pytest.raises(UserError, match=r"elsewhere/0000\.png is there, but elsewhere; write its path from"):
         pack("own", source, tmp_path / "packed")
 
 

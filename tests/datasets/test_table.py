@@ -18,7 +18,7 @@ from cxrbench.study.names import UserError
 from own_images import ODD, a_source, drawn, encoded, picture, written
 
 IN_PLACE = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None
 )
 
 

@@ -101,9 +101,8 @@ def decode(
             brightest = int(np.asarray(image).max()) if image.mode.startswith("I") else None
             if brightest is not None and brightest >> (bits or 16):
                 raise UserError(
-                    f"{encoded.where}: a pixel of {brightest:,}, more than {bits or 16} bits hold; "
-                    "correct 'bits' in "
-                    "the config, or save it in 16 bits"
+                    f"{encoded.where}: a pixel of {brightest:,}, more than {bits or 16} bits hold; correct "
+                    "'bits' in the config, or save it in 16 bits"
                 )
             grey, notes = _to_grey(image, bits or 16), tuple[str, ...]()
             if (turned := _orientation(image)) is not None:  # FLIP_LEFT_RIGHT is 0

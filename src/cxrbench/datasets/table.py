@@ -99,15 +99,15 @@ class Images(Files):
         place, more = place_of(self.config, missing.index[0]), and_more(len(missing) - 1)
         alike = (path for path in folder.rglob(f"{glob.escape(name.stem)}*") if path.is_file())
         if found := next((path for path in alike if name.stem in (path.stem, path.name)), None):
+            fault = "not in a format that is read; write it as PNG, JPEG or DICOM"
+            if found.suffix.lower() in (*PICTURES, *DICOM):
+                fault = f"elsewhere; write its path from {folder} on, or its name alone"
             raise UserError(
-                f"{place}: image {printable(name)}{more}: {printable(found)} is there, but not in a "
-                "format that is "
-                "read; write it as PNG, JPEG or DICOM, or correct its name"
+                f"{place}: image {printable(name)}{more}: {printable(found)} is there, but {fault}"
             )
         raise UserError(
-            f"{place}: there is no image {printable(name)}{more} among the PNG, JPEG and DICOM files "
-            "and archives "
-            f"in {folder}; put what is missing there, or remove its rows"
+            f"{place}: there is no image {printable(name)}{more} among the PNG, JPEG and DICOM files and "
+            f"archives in {folder}; put what is missing there, or remove its rows"
         )
 
     def _must_use_their_bits(self) -> None:
@@ -115,10 +115,9 @@ class Images(Files):
         bits = [bits for _, bits in self._remarkable if bits is not None]
         if self.config.bits is None and bits and max(bits) <= _FEW_BITS:
             raise UserError(
-                f"{self.config.folder}: the brightest pixel of {len(bits):,} 16-bit images has "
-                f"{max(bits)} bits, so they "
-                f"would be nearly black; state 'bits: {max(bits)}' in the config, or 'bits: 16' if "
-                "that is meant"
+                f"{self.config.folder}: the brightest pixel of {len(bits):,} 16-bit images has {max(bits)} "
+                f"bits, so they would be nearly black; state 'bits: {max(8, *bits)}' in the config, or "
+                "'bits: 16' if that is meant"
             )
 
     def decode(self, encoded: Encoded) -> Decoded:

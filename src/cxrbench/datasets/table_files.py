@@ -7,6 +7,7 @@ Tables here are indexed by file and row, so that a row's place can be named.
 import ast
 import re
 import zipfile
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +111,14 @@ def _used(
     config: TableSource,
     where: str,
     names: list[str],
-    keys: set[str] = frozenset(),  # type: ignore[assignment]
+    keys: Set[str] = frozenset(),
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The columns that are used, as our name: the file's; what is known, and findings.
 
     Columns in ``keys`` join tables. UserError where one is missing.
     """
     for ours, theirs in config.columns.items():
-        if theirs not in names:
+        if theirs not in names and (ours in KNOWN or config.labels is None):
             raise UserError(
                 f"{where}: no column '{theirs}', which the config has for {ours}{nearest(theirs, names)}"
             )
@@ -129,11 +130,9 @@ def _used(
         )
     if "patient" not in known and config.patient is None and config.patient_pattern is None:
         raise UserError(
-            f"{where}: there is no column patient{_other_name('patient', names)}; add one, or state "
-            "in the config "
-            "'patient_pattern', if paths name patients, or 'patient: none': each image then counts "
-            "as a patient, "
-            "and intervals are too narrow"
+            f"{where}: there is no column patient{_other_name('patient', names)}; add one, or state in the "
+            "config 'patient_pattern', if paths name patients, or 'patient: none': each image then counts as "
+            "a patient, and intervals are too narrow"
         )
     if config.labels is not None:
         if config.labels not in names:
@@ -170,9 +169,8 @@ def _check_findings(where: str, findings: list[str]) -> None:
     for name in findings:
         if name in MEANS or not name.strip() or not name.isprintable() or len(name) > 60:
             raise UserError(
-                f"{where}: no finding can be called '{shortened(name)}'; rename the column, or list "
-                "the findings "
-                f"under 'findings' (up to 60 printable characters, not {', '.join(MEANS)})"
+                f"{where}: no finding can be called '{shortened(name)}'; rename the column, or list the "
+                f"findings under 'findings' (up to 60 printable characters, not {', '.join(MEANS)})"
             )
     if not findings:
         raise UserError(f"{where}: there is no column of labels; add one for each finding")

@@ -115,9 +115,8 @@ def _split(config: TableSource, facts: pd.DataFrame, labels: pd.DataFrame) -> pd
         places = " and ".join(f"{split[row]} ({place_of(config, row)})" for row in rows)
         count = pairs["unit"][shared].nunique()
         raise UserError(
-            f"{_table(config)}: patient {shortened(unit)} is in {places}; {count:,} such patients in "
-            "all: put "
-            "all images of a patient into one part, or leave the column split out"
+            f"{_table(config)}: patient {shortened(unit)} is in {places}; {count:,} such patients in all: "
+            "put all images of a patient into one part, or leave the column split out"
         )
     return split
 
@@ -172,9 +171,8 @@ def _check_classes(config: TableSource, split: pd.Series, labels: pd.DataFrame, 
         for value, word in ((1, "positive"), (0, "negative")):
             if not (values == value).any():
                 raise UserError(
-                    f"{_table(config)}: column {name}: no training image is {word}; add such images, "
-                    "or leave "
-                    "the finding out (list the others under 'findings' in the config)"
+                    f"{_table(config)}: column {name}: no training image is {word}; add such images, or "
+                    "leave the finding out (list the others under 'findings' in the config)"
                 )
 
 

@@ -99,7 +99,7 @@ class TableSource(_Packable):
         description="PNG, JPEG and DICOM files, tarballs and zip files; or one of these archives"
     )
     columns: dict[str, str] = Field(
-        {}, description="our name of a column, or a name for a finding: the name that the table has for it"
+        {}, description="our name of a column, or a name for a finding: what the table calls it"
     )
     keep: dict[str, Value | list[Value]] = Field(
         {}, description="column: value or values; rows with any other value are left out"
