@@ -17,7 +17,7 @@ from cxrbench.evidence.record import Record
 from cxrbench.study.names import PART
 from cxrbench.study.platforms import PLATFORMS
 from cxrbench.study.readers import matching
-from cxrbench.study.recipe import Recipe
+from cxrbench.study.recipe import SPLITS, Recipe
 
 # -- texts -------------------------------------------------------------------------------------------
 
@@ -288,21 +288,15 @@ def odd_in_record(record: Record) -> Iterator[str]:
     if len(record.history) > _MOST_EPOCHS:
         yield f"history has {len(record.history):,} epochs"
         return
-    for key, form, texts in (
-        ("versions", VERSION, value["versions"]),
-        ("dataset.images", None, (value["dataset"] or {}).get("images", {})),
-        ("dataset.patients", None, (value["dataset"] or {}).get("patients", {})),
-        ("dataset.positive_images", None, (value["dataset"] or {}).get("positive_images", {})),
-    ):
-        of_key = FINDING if key.endswith("positive_images") else KEY
-        yield from (f"{key} has the key {name!r}" for name in texts if not of_key.fullmatch(name))
-        if form:
-            wrong = {
-                name: text for name, text in texts.items() if text is not None and not form.fullmatch(text)
-            }
-            yield from (f"{key}.{name} is {text!r}" for name, text in wrong.items())
-        if len(texts) > 1000:
-            yield f"{key} has {len(texts):,} keys"
+    odd = (key for key in _keys(value) if not (KEY.fullmatch(key) or FINDING.fullmatch(key)))
+    if (first := next(odd, None)) is not None:
+        yield f"it has the key {first[:100]!r}"
+    yield from _odd_counts(value["dataset"] or {})
+    for name, text in value["versions"].items():
+        if text is not None and not VERSION.fullmatch(text):
+            yield f"versions.{name} is {text[:100]!r}"
+    if len(value["versions"]) > 1000:
+        yield f"versions has {len(value['versions']):,} keys"
     for name, text in _leaves(
         {key: part for key, part in value.items() if key not in ("versions", "recipe")}
     ):
@@ -322,6 +316,28 @@ def odd_in_record(record: Record) -> Iterator[str]:
         yield f"peak_memory_mib is {record.peak_memory_mib:g}, more than the machine's {most:g}"
     if sum(1 for _ in _leaves(record.platform)) > _MOST_VALUES:
         yield f"platform has more than {_MOST_VALUES} values"
+
+
+def _odd_counts(dataset: dict[str, Any]) -> Iterator[str]:
+    """Yield what is no name of a finding or of a part in the counts of a record's dataset."""
+    findings = dataset.get("positive_images", {})
+    if len(findings) > 1000:
+        yield f"dataset.positive_images has {len(findings):,} keys"
+    for name in findings:
+        if not FINDING.fullmatch(name):
+            yield f"dataset.positive_images has {name[:100]!r}"
+    counts = {name: dataset.get(name, {}) for name in ("images", "patients")} | findings
+    for name, of_part in counts.items():
+        yield from (f"dataset counts {name} in part {part[:100]!r}" for part in of_part if part not in SPLITS)
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Yield the keys of all mappings in nested JSON."""
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(key, str):
+            yield key
+        if isinstance(part, dict | list):
+            yield from _keys(part)
 
 
 def _odd_leaf(name: str, value: Any) -> Iterator[str]:
