@@ -23,10 +23,11 @@ from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.items import as_text, figures, tables
-from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import REFUSED
 from cxrbench.study.files import sha256_file
+
+from .conftest import named_values
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 FAILED = "nih128-64px/resnet18/cpu/seed101"  # seeds that no study has
@@ -169,7 +170,7 @@ def test_headings_tables_and_figures_can_be_found_without_seeing_them(page: str)
 
 
 def test_conclusions_come_first_and_link_to_what_shows_them(built: Path, page: str) -> None:
-    read, found = Read(page), conclusions(numbers(results_of("hostile")))
+    read, found = Read(page), conclusions(named_values(results_of("hostile")))
     before, _ = read.words.split("What trains where", 1)
     assert len(found) > 4 and all(one.text in before for one in found)
     links = [one.get("href") for one in read.all("a")]

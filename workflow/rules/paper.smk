@@ -21,6 +21,7 @@ MADE = [
     *TABLES,
     EVIDENCE,
     "<generated>/macros.tex",
+    "<results>/values.json",
     *(f"<figures>/{item.name}.pdf" for item in printed(figures())),
     *(f"<results>/runs/{cell}/record.json" for cell in EVIDENCED if PLAN.origin(cell) == "fresh"),
     *RECORDS,
@@ -32,7 +33,7 @@ RESULT = "<paper>" if STUDY.makes_paper() else "<results>/report.html"
 
 
 rule tables:
-    """Tables as LaTeX, CSV and Markdown; macros.tex holds every number of the prose."""
+    """Tables as LaTeX, CSV and Markdown; macros.tex and values.json hold every value that a document names."""
     input:
         TABLES,
         MEASURED,
@@ -40,20 +41,23 @@ rule tables:
         SUMS,
         READ_BY_TABLES,
         study=STUDY_FILE,
+        named=NAMED_FILE,
     output:
         "<generated>/macros.tex",
+        "<results>/values.json",
     log:
         "<logs>/tables.log",
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(*MEASURED, *SUMS, *READ_BY_TABLES),
+        made_from=[*made_from(*MEASURED, *SUMS, *READ_BY_TABLES), sha256_json(NAMED)],
         results=results_of,
         out=folder_of,
     message:
-        "Writing the tables and numbers of the paper"
+        "Writing the tables and values of the paper"
     shell:
-        "python -m cxrbench report tables --results {params.results} --study {input.study} --out {params.out} 2> {log}"
+        "python -m cxrbench report tables --results {params.results} --study {input.study} --named {input.named}"
+        " --out {params.out} 2> {log}"
 
 
 rule figures:

@@ -17,6 +17,7 @@ CsvOption = Annotated[Path, typer.Option(help="CSV to write.")]
 GeneratedOption = Annotated[Path, typer.Option(help="Folder of the LaTeX tables and macros.")]
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="The record of each cell that has one.")]
 GENERATED, FIGURES, PDF = Path("paper/generated"), Path("figures"), Path("paper/paper.pdf")
+NAMED = RESULTS / "named.json"
 app = typer.Typer(help="Tables, figures and macros of the paper.", no_args_is_help=True)
 
 
@@ -59,11 +60,14 @@ def tables(
     out: GeneratedOption = GENERATED,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
+    named: Annotated[Path, typer.Option(help="Which documents name each value; a build writes it.")] = NAMED,
 ) -> None:
-    """Write the paper's tables, and every number of its text as a macro."""
+    """Write the paper's tables, and every value that a document names: as a macro, and in values.json."""
+    import json
+
     from cxrbench.paper.latex import write_tables
 
-    write_tables(_read(results, study, recorded), out)
+    write_tables(_read(results, study, recorded), json.loads(named.read_text(encoding="utf-8")), out)
 
 
 @app.command()

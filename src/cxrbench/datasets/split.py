@@ -21,7 +21,9 @@ from cxrbench.study.recipe import SPLITS
 
 PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
+_FOLD = re.compile(r"fold-([0-9]{1,2})-of-([0-9]{1,2})")
 _TRAIN, _VAL = 0.7, 0.1  # of a seeded split: shares of patients
+_VAL_OF_REST = 0.125  # of the patients outside a fold
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
 _FEWEST, _SHARE = 30, 0.035  # phantoms: patients of each finding in a split, and as a share of its images
 _MOST = 4  # phantoms: images of a patient
@@ -30,8 +32,9 @@ _MOST = 4  # phantoms: images of a patient
 def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) -> pd.Series:
     """The part ('train', 'val', 'test') of each row of ``table`` (columns image, patient).
 
-    ``split`` is a published name, ``seeded-N`` (N a whole number: patients drawn at random), or a CSV file
-    (columns image, split), looked for in ``folder`` first.
+    ``split`` is a published name, ``seeded-N`` (N a whole number: patients drawn at random), ``fold-K-of-N``
+    (each patient is a test patient in exactly one of the N), or a CSV file (columns image, split), looked for
+    in ``folder`` first.
     Raises UserError when an image has no part, a file names absent images, or a patient is in two parts.
     """
     if split in PUBLISHED:
@@ -42,6 +45,8 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
             parts = parts.replace("train_val", "train")
     elif match := _SEEDED.fullmatch(split):
         parts = draw_split(table["patient"], int(match[1]), _TRAIN, _VAL)
+    elif match := _FOLD.fullmatch(split):
+        parts = _fold(table["patient"], *map(int, match.groups()))
     else:
         parts = table["image"].map(_from_file(_find(split, folder), set(table["image"])))
     if parts.isna().any():
@@ -62,6 +67,20 @@ def draw_split(patients: pd.Series, seed: int, train: float, val: float) -> pd.S
     drawn = {patient: _uniform(f"seeded-{seed}-{patient}") for patient in patients.unique()}
     bounds = (0, train, train + val, 2)
     return pd.cut(patients.map(drawn), bounds, right=False, labels=SPLITS).astype(object)
+
+
+def _fold(patients: pd.Series, fold: int, folds: int) -> pd.Series:
+    """The part of each row: patients of fold ``fold`` of 1 to ``folds`` for test, an eighth of the rest for
+    val. A patient's part depends on its own name alone."""
+    if not 1 <= fold <= folds or folds < 2:
+        raise UserError(f"split 'fold-{fold}-of-{folds}': write fold-K-of-N with K from 1 to N, N at least 2")
+
+    def part(patient: Any) -> str:
+        if int(_uniform(f"fold-{patient}") * folds) == fold - 1:
+            return "test"
+        return "val" if _uniform(f"fold-val-{patient}") < _VAL_OF_REST else "train"
+
+    return patients.map({patient: part(patient) for patient in patients.unique()})
 
 
 def choose_rows(table: pd.DataFrame, images: Mapping[Any, int], seed: int) -> pd.DataFrame:
@@ -131,8 +150,8 @@ def _uniform(text: str) -> float:
 
 
 def file_of(split: str, folder: Path | None) -> Path | None:
-    """The file that ``split`` names; None for a published or seeded one, or where there is no such file."""
-    if split in PUBLISHED or _SEEDED.fullmatch(split):
+    """The file that ``split`` names; None for a published or drawn one, or where there is no such file."""
+    if split in PUBLISHED or _SEEDED.fullmatch(split) or _FOLD.fullmatch(split):
         return None
     candidates = [Path(split)] if folder is None else [folder / split, Path(split)]
     return next((path for path in candidates if path.is_file()), None)
@@ -143,7 +162,7 @@ def _find(split: str, folder: Path | None) -> Path:
         return path
     raise UserError(
         f"split '{split}': neither a published split{nearest(split, (*PUBLISHED, 'seeded-0'))} nor a file; "
-        f"use {', '.join(PUBLISHED)}, seeded-N, or the path of a CSV with columns image,split"
+        f"use {', '.join(PUBLISHED)}, seeded-N, fold-K-of-N, or the path of a CSV with columns image,split"
     )
 
 

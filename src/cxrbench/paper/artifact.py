@@ -29,7 +29,7 @@ _SHORT = 120  # seconds, and then minutes, that are printed as such
 
 
 def main_claims(read: Results) -> pd.DataFrame:
-    """Return the claims that the paper stands on: what is expected, what this build has, commands, time."""
+    """The claims that the paper stands on: what is expected, what this build has, commands, time."""
     file, ledger = read_claims(CLAIMS), read.claims.set_index("id")
     if missing := [claim.id for claim in file.ours if claim.id not in ledger.index]:
         raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
@@ -66,7 +66,7 @@ def _expected(row: pd.Series) -> str:
 
 
 def experiments(read: Results) -> pd.DataFrame:
-    """Return E1 to En: command, what it shows, result with tolerance, time and disk."""
+    """E1 to En: command, what it shows, result with tolerance, time and disk."""
     file, rows = read_claims(CLAIMS), []
     for name, experiment in file.experiments.items():
         runs = groupby(file.ours, key=lambda claim: claim.experiment)
@@ -89,7 +89,7 @@ def experiments(read: Results) -> pd.DataFrame:
 
 
 def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
-    """Return result with tolerance, the machine's time, and disk."""
+    """Result with tolerance, the machine's time, and disk."""
     cell, measured = experiment.cell, experiment.measured
     if measured:
         disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
@@ -117,7 +117,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds in the unit that a person would take."""
+    """Seconds in the unit that a person would take."""
     if seconds < _SHORT:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
@@ -125,7 +125,7 @@ def _duration(seconds: float) -> str:
 
 
 def _packed(cell: Cell, read: Results) -> str:
-    """Return the size of a cell's download and of its packed images; unknown where no cell is recorded."""
+    """The size of a cell's download and of its packed images; unknown where no cell is recorded."""
     store = EvidenceStore(read.recorded)
     alike = (other for other in find_cells(read.recorded) if other.dataset == cell.dataset)
     record = next(filter(None, map(store.record, alike)), None)

@@ -14,15 +14,12 @@ from cxrbench.paper.blocks import renew
 from cxrbench.paper.formats import (
     Columns,
     Table,
-    Values,
     WithInterval,
     csv_table,
-    keyed,
     kinds_of,
     row,
     table,
 )
-from cxrbench.paper.results import Results
 from cxrbench.results.label_noise import EXACT, NONE, label_noise
 
 _SPLITS: Columns = {
@@ -31,10 +28,6 @@ _SPLITS: Columns = {
     "Images": "images:count",
     "Patients": "patients:count",
     "SHA-256 (first digits)": ("name", lambda row: row.sha256[:16]),
-}
-_OF_PART: Columns = {
-    "patients": "patients:count",
-    "abnormal": ("score", lambda row: row.abnormal / row.images),
 }
 _MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
 
@@ -68,18 +61,6 @@ _FILES: Columns = {
 }
 splits_of_images = csv_table("splits", _SPLITS)
 noise_of_labels = csv_table("label_noise", NOISE_COLUMNS)
-
-
-def numbers(read: Results) -> Values:
-    """Return ``split/<name>/<part>/patients`` and ``.../abnormal``, the share of images with a finding, and
-    ``label noise/...``; of two unions the first."""
-    noise = read.csv("label_noise")
-    labels = noise[noise["relation"] != NONE].drop_duplicates("finding")
-    return {
-        **keyed(read.csv("splits"), "split/{split}/{part}", _OF_PART),
-        **keyed(noise.head(1), "label noise", {"images": "images:count"}),
-        **keyed(labels, "label noise/{finding}", {"sensitivity": _INTERVALS["sensitivity"]}),
-    }
 
 
 def write_card(card: Path, registry: Path) -> None:
@@ -116,7 +97,7 @@ def _counts(images: pd.DataFrame) -> Table:
 
 
 def _views(images: pd.DataFrame) -> Table:
-    """Return images by view and sex, and the share of each without a finding."""
+    """Images by view and sex, and the share of each without a finding."""
     rows = [
         (*group, len(rows), 100 * (rows[list(FINDINGS)].sum(axis=1) == 0).mean())
         for group, rows in images.groupby(["view", "sex"])
@@ -126,7 +107,7 @@ def _views(images: pd.DataFrame) -> Table:
 
 
 def _positive(images: pd.DataFrame, parts: pd.DataFrame) -> Table:
-    """Return positive images per finding, for each part of the published splits."""
+    """Positive images per finding, for each part of the published splits."""
     counts = {"All": images[list(FINDINGS)].sum()}
     for part in parts[parts["split"].isin(PUBLISHED)].to_dict("records"):
         counts[f"{part['split']} {part['part']}"] = part

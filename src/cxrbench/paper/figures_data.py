@@ -64,7 +64,7 @@ def labels(read: Results) -> Figure:
 
 
 def _shares(read: Results) -> dict[str, dict[str, float]]:
-    """Return the share of positive images per dataset and finding; datasets of equal shares together."""
+    """The share of positive images per dataset and finding; datasets of equal shares together."""
     datasets: dict[tuple[float, ...], list[str]] = {}
     for dataset in read.cells["dataset"].unique():
         identity = read.identity(dataset)

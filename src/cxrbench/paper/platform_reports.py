@@ -6,12 +6,11 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from cxrbench.paper.formats import Columns, Table, Values, table
+from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.results import Results
 from cxrbench.study.readers import Row, Text, read_rows
 
 FILE = Path("data/published_comparisons.csv")
-ABSTRACT = "abstract"  # all that was read
 
 
 def _both(row: Any, name: str) -> str:
@@ -70,13 +69,6 @@ def published(read: Results) -> Table:
     return table(read_published(), _COLUMNS)
 
 
-def numbers(read: Results) -> Values:
-    """Counts of published comparisons, ``published/<what>``."""
-    rows = read_published()
-    return {
-        "published/all": len(rows),
-        "published/seed": int(rows["seeds"].isin(["varied", "one"]).sum()),
-        "published/varied": int((rows["seeds"] == "varied").sum()),
-        "published/shown": int((rows["shown"] == "yes").sum()),
-        "published/abstracts": int((rows["read"] == ABSTRACT).sum()),
-    }
+def comparisons(read: Results) -> pd.DataFrame:
+    """The same as a table that values.toml counts."""
+    return read_published()

@@ -79,13 +79,13 @@ def cells_by_status(read: Results) -> Iterator[Fields]:
 
 
 def _in_a_row(seeds: pd.Series) -> str:
-    """Return ``0 to 17`` for more than three seeds in a row, else every seed."""
+    """``0 to 17`` for more than three seeds in a row, else every seed."""
     in_a_row = len(seeds) > 3 and seeds.diff().iloc[1:].eq(1).all()
     return f"{seeds.iloc[0]} to {seeds.iloc[-1]}" if in_a_row else listed(seeds)
 
 
 def _machines(runs: pd.DataFrame) -> str:
-    """Return the machines of some cells, with their seeds where there are several; then busy seeds."""
+    """The machines of some cells, with their seeds where there are several; then busy seeds."""
     machines = {name: _seeds(rows["seed"]) for name, rows in runs.groupby("machine", sort=False)}
     texts = (
         short_processor(name) + (f" ({seeds})" if len(machines) > 1 else "")

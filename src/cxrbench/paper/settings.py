@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from cxrbench.paper.formats import Fields, Filled, Table, Value, Values, listed, of_kinds
-from cxrbench.paper.results import PHANTOM, Results, is_phantom
+from cxrbench.paper.formats import Fields, Table, listed, of_kinds
+from cxrbench.paper.results import Results
 from cxrbench.study.recipe import Recipe
 
 _ARITHMETIC = ("precision", "emulated_weights", "arithmetic", "deterministic")  # what arms of one recipe vary
@@ -14,7 +14,7 @@ def recipes(read: Results) -> Table:
     """The settings of the recipes run on radiographs, in a column where they differ in arithmetic alone."""
     alike: dict[str, list[str]] = {}
     for dataset in read.ok["dataset"].unique():
-        if not dataset.startswith(PHANTOM):
+        if dataset not in read.drawn:
             fixed = read.study.recipe(dataset).model_dump(exclude={*_ARITHMETIC, "weights", "compiler"})
             alike.setdefault(str(fixed), []).append(dataset)
     columns = {}
@@ -49,7 +49,7 @@ def _settings(kinds: list[Recipe]) -> dict[str, str]:
 @of_kinds({"Parameters, M": "one", "Runs": "count", "Core hours": "one"})
 def networks(read: Results) -> list[Fields]:
     """Parameters, runs on radiographs and core hours of each network."""
-    real = read.ok[~is_phantom(read.ok["dataset"])]
+    real = read.ok[~read.ok["dataset"].isin(read.drawn)]
     return [
         {
             "Network": name,
@@ -63,15 +63,3 @@ def networks(read: Results) -> list[Fields]:
 
 def _core_hours(rows: pd.DataFrame) -> float:
     return float((rows["total_seconds"] * rows["cores_used"]).sum() / _SECONDS_PER_HOUR)
-
-
-def numbers(read: Results) -> Values:
-    """``compute/core hours`` of all runs, and patients of each split, ``<dataset>/<split>/patients``."""
-    values: Filled = {"compute/core hours": Value(_core_hours(read.ok), "count")}
-    for dataset in read.cells["dataset"].unique():
-        if identity := read.identity(dataset):
-            values |= {
-                f"{dataset}/{split}/patients": Value(count or "unknown", "count")
-                for split, count in identity.patients.items()
-            }
-    return values

@@ -289,8 +289,15 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
     """
     shown = pd.MultiIndex.from_frame(parity[["label", "metric"]]).isin(_SHOWN)
     rows = parity[(parity["kind"] == "platforms") & shown]
-    p = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_holm"]).astype(float)
-    return rows.assign(p_family=holm(p.to_numpy()))[p.notna()]
+    rows = rows.assign(p_family=p_family(rows.assign(p_different=rows["p_holm"])))
+    return rows[rows["p_family"].notna()]
+
+
+def p_family(rows: pd.DataFrame) -> np.ndarray:
+    """Holm's p values (K,) over ``rows``, each of the test that its verdict stands on: of equivalence
+    (``p_equivalent``), otherwise of a difference (``p_different``). NaN where no test was made."""
+    tested = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_different"])
+    return holm(tested.astype(float).to_numpy())
 
 
 def family_counts(parity: pd.DataFrame) -> dict[str, int]:

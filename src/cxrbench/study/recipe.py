@@ -282,7 +282,8 @@ class NihSource(_Packable):
         description="how images of 1024 px first become 128 px; those of 128 px are taken as they are",
     )
     split: str = Field(
-        "chexnet", description="official, chexnet, seeded-N, or a CSV file with columns image,split"
+        "chexnet",
+        description="official, chexnet, seeded-N, fold-K-of-N, or a CSV of image,split",
     )
     expect_images: dict[Split, Count] | None = Field(
         None, description="images per part, asserted when packing"

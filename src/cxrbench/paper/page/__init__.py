@@ -28,11 +28,12 @@ from cxrbench.evidence.record import FAILED, LOG, read_record, short_processor
 from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import formats, items, ledger
 from cxrbench.paper.conclusions import conclusions
+from cxrbench.paper.entries import named_in_sentences
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.formats import Columns, Table, Values, table
 from cxrbench.paper.items import as_text
-from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results, with_interval
+from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
 from cxrbench.study.files import write_text
 from cxrbench.study.names import Cell, UserError
@@ -107,7 +108,7 @@ def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: 
 
 
 def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
-    """Return the status of the cells, what was not expected of it, and the claims, counted and listed."""
+    """The status of the cells, what was not expected of it, and the claims, counted and listed."""
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
     rows = matrix(read.cells, states)
@@ -125,7 +126,7 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
 
 
 def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
-    """Return the claims of a source; the last column opens on demand."""
+    """The claims of a source; the last column opens on demand."""
     columns: Columns = {
         "Id": "id",
         "Verdict": "verdict",
@@ -146,20 +147,16 @@ def _how(row: Any) -> str:
 
 
 def _items(read: Results) -> dict[str, Any]:
-    """Return the conclusions, the paper's tables by group, and its figures."""
-    values = numbers(read)
+    """The conclusions, the paper's tables by group, and its figures."""
+    values = values_of(read, named_in_sentences())
     groups: dict[str, list[_PageTable]] = {}
     for item in items.tables().values():
         caption = as_text(item.caption, values)
         groups.setdefault(item.group, []).append(
             _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
         )
-    questions = _words()["questions"]
-    answers = [
-        (questions[one.topic]["asks"], as_text(questions[one.topic]["run"], values), one)
-        for one in conclusions(values)
-    ]
-    shown_first = [name for _, _, one in answers for name in one.tables]  # a figure has the name of its table
+    answers = conclusions(values)
+    shown_first = [name for one in answers for name in one.tables]  # a figure has the name of its table
     figures = sorted(_figures(read, values), key=lambda drawn: drawn[0].name not in shown_first)
     titles = {name: item.title for name, item in items.tables().items()}
     return {
@@ -185,7 +182,7 @@ def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, M
 
 
 def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
-    """Return the list of all cells and the evidence of those that have any."""
+    """The list of all cells and the evidence of those that have any."""
     aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
     ran = read.cells[read.cells["status"] != NOT_RUN]
@@ -207,7 +204,7 @@ def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
 
 
 def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
-    """Return the evidence of a row of cells.csv; damaged evidence is named."""
+    """The evidence of a row of cells.csv; damaged evidence is named."""
     cell = Cell.parse(row.cell)
     folder, refused = cell.folder(results / "cells"), ""
     try:
@@ -243,7 +240,7 @@ def _shown(value: Any) -> str:
 
 
 def _tail(path: Path) -> list[str]:
-    """Return the last lines of a log, each cut after ``WIDTH`` characters."""
+    """The last lines of a log, each cut after ``WIDTH`` characters."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
@@ -253,7 +250,7 @@ def _tail(path: Path) -> list[str]:
 
 
 def _render(gathered: dict[str, Any]) -> str:
-    """Return the page: every value visible and escaped, no script or style allowed but the page's own."""
+    """The page: every value visible and escaped, no script or style allowed but the page's own."""
     environment = Environment(
         loader=PackageLoader(__package__, "."),
         autoescape=True,
@@ -271,7 +268,7 @@ def _render(gathered: dict[str, Any]) -> str:
 
 
 def visible(value: Any) -> Any:
-    """Return ``value`` as text without control or bidirectional characters and cut; markup stays as it is."""
+    """``value`` as text without control or bidirectional characters and cut; markup stays as it is."""
     if isinstance(value, Markup):
         return value
     text = "" if value is None else str(value)
@@ -282,7 +279,7 @@ def visible(value: Any) -> Any:
 
 
 def _badge(state: object) -> Markup:
-    """Return a verdict or state in its colour, with a link to its meaning."""
+    """A verdict or state in its colour, with a link to its meaning."""
     text = visible(state)
     colours = (name for name, words in _COLOURS.items() if text.startswith(words))
     colour = "bad" if text.endswith(UNEXPECTED) else next(colours, "none")
@@ -317,5 +314,5 @@ def _words() -> Any:
 
 
 def _hash(text: str) -> str:
-    """Return ``text`` as a source of a Content-Security-Policy (W3C CSP3)."""
+    """``text`` as a source of a Content-Security-Policy (W3C CSP3)."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
