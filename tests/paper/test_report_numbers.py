@@ -13,7 +13,7 @@ from cxrbench.paper import items, readme
 from cxrbench.paper.conclusions import conclusions, written
 from cxrbench.paper.formats import Range, Value, Values
 from cxrbench.paper.items import as_text, keys_of
-from cxrbench.paper.power import patients_to_see
+from cxrbench.paper.power import patients_by_recipe
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import cells_table
@@ -209,5 +209,5 @@ def test_the_documents_quote_what_the_paper_computes_of_power(
     for name in ("macro", "macro/median", "micro", "micro/median", "macro/fixed"):
         value = str(values[f"power/preprint/{name}"])
         assert value in text, f"{name}: the paper has {value}"
-    fixed = patients_to_see(read).query("metric == 'f1_micro'")["fixed"]
+    fixed = patients_by_recipe(read).query("metric == 'f1_micro'")["fixed"]
     assert str(Value(Range(fixed.min(), fixed.max()), "about")) in text

@@ -18,7 +18,7 @@ from cxrbench.paper import items, tables
 from cxrbench.paper.formats import Judgement, Parts, PlusMinus, Range, Table, Value, WithInterval, text
 from cxrbench.paper.items import as_latex, as_text
 from cxrbench.paper.latex import macros, placed
-from cxrbench.paper.measurements import below_goal, largest_steps, predictive_value, speeds, throughput
+from cxrbench.paper.measurements import below_goal, gate, largest_steps, predictive_value, speeds, throughput
 from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, read_measurements, with_interval
 from cxrbench.statistics.f1_search import OTHERS
@@ -249,6 +249,23 @@ def test_the_largest_differences_of_steps_stand_beside_the_noise_floor() -> None
         assert (
             said["Network"] == f"{row[0]} {row[2]}" and said["Gradient norm"] == f"{most:.0e} ({floor:.0e})"
         )
+
+
+def test_the_gate_found_every_recorded_defect_and_let_every_variant_pass(tmp_path: Path) -> None:
+    (recorded,) = (ROOT / "data/recorded/bench").glob("*/gate_table.csv")
+    rows = pd.read_csv(recorded, keep_default_na=False)
+    assert not rows["dirty"].any() and (rows["commit"].str.len() == 40).all()
+    shown = gate(SimpleNamespace(recorded=ROOT / "data/recorded")).texts.set_index("Precision")
+    assert list(shown.index) == list(dict.fromkeys(rows["precision"]))
+    for precision, of in rows.groupby("precision"):
+        counts = of["list"].value_counts()
+        said = shown.loc[precision, ["Defects found", "Variants passed"]]
+        assert list(said) == [f"{counts[name]} of {counts[name]}" for name in ("defect", "correct")]
+    # One that was missed, and a variant that was stopped, are not counted as right.
+    (place := tmp_path / "bench/here/gate_table.csv").parent.mkdir(parents=True)
+    rows.assign(ratio=rows["list"].map({"defect": 0.5, "correct": 2.0})).to_csv(place, index=False)
+    wrong = gate(SimpleNamespace(recorded=tmp_path)).texts
+    assert all(text.startswith("0 of ") for text in [*wrong["Defects found"], *wrong["Variants passed"]])
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from conftest import ROOT
@@ -13,6 +15,8 @@ from cxrbench.paper.entries import entry_of, must_agree, named, named_in_latex
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
 from cxrbench.study.names import UserError
+
+from .conftest import made_up
 
 
 def test_every_value_is_named_and_every_name_has_a_value() -> None:
@@ -71,3 +75,47 @@ def test_a_build_writes_the_values_key_by_key(from_evidence: Path, monkeypatch) 
     macros = Path("paper/generated/macros.tex").read_text()
     assert sorted(re.findall(r"csname cxr@(.*?)\\endcsname", macros)) == sorted(written)
     assert written["cells/run"] == int((read.cells["status"] != "not run").sum())
+
+
+def a_line(monkeypatch: pytest.MonkeyPatch, **fields: str) -> Callable[[pd.DataFrame], object]:
+    """A function of a table, cells.csv, that returns the value of the only line, ``key``."""
+    line = entries.ValueLine("key", table="cells", **fields)
+    monkeypatch.setattr(entries, "entries", lambda: {"key": line})
+    return lambda cells: values_of(made_up(cells=cells, metrics=NO_SCORES), ["key"]).get("key")
+
+
+CELLS = pd.DataFrame(
+    {"dataset": ["a", "a", "b"], "size": [1.5, 2.5, 2.5], "low": [1, 1, 2], "word": [*"xyz"]}
+)
+NO_SCORES = pd.DataFrame(columns=["dataset", "architecture", "platform", "metric", "label"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"take": "count"}, "3"),
+        ({"rows": "dataset == 'a' and size > 2", "column": "word"}, "y"),
+        ({"rows": "size > 2", "column": "size", "kind": "one"}, "2.5"),
+        ({"column": "size - low", "take": "range", "kind": "one"}, "0.5 to 1.5"),
+        ({"column": "size", "take": "max", "kind": "one"}, "2.5"),
+        ({"column": "word", "take": "listed"}, "x, y, z"),
+        ({"rows": "size > 9", "column": "word", "empty": "no word"}, "no word"),
+        ({"rows": "size > 9", "column": "word"}, "None"),
+        ({"rows": "size > 9", "take": "count"}, "0"),
+    ],
+)
+def test_a_line_takes_its_value_from_a_table(monkeypatch, fields: dict[str, str], shown: str) -> None:
+    assert str(a_line(monkeypatch, **fields)(CELLS)) == shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"column": "word"}, "'key' has 3 rows of different values; say which it takes"),
+        ({"rows": "siez > 2", "take": "count"}, "'key' cannot be read: name 'siez' is not defined; mend"),
+        ({"column": "size +", "take": "max"}, "'key' cannot be read: invalid syntax"),
+    ],
+)
+def test_a_line_that_fits_no_value_is_named(monkeypatch, fields: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"src/cxrbench/paper/values.toml: {said}")):
+        a_line(monkeypatch, **fields)(CELLS)

@@ -103,7 +103,7 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         "from cxrbench.study import platforms\n"
         "platforms.unavailable = lambda name: None\n"
         "real = platforms.load\n"
-        'def load(name, threads, precision, compiler=None, arithmetic="own"):\n'
+        "def load(name, threads, precision, compiler=None, arithmetic='own'):\n"
         "    if name == 'neuron':\n"
         "        from cxrbench.platforms import neuron\n"
         "        os.environ['PJRT_DEVICE'] = neuron.NeuronPlatform.hardware = 'CPU'\n"

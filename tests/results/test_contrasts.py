@@ -75,6 +75,16 @@ def test_shared_seeds_are_compared_and_others_left_out():
     assert whole["seeds_a"].unique() == ["0,1,2"]
 
 
+def test_a_score_that_is_undefined_says_so_and_not_that_an_interval_holds_zero():
+    only_test = IMAGES[IMAGES["split"] == "test"]  # nothing to tune a threshold on, so no F1
+    cells = cells_of(("nih128-64px", 1.0), ("nih128-64px-bf16", 1.0), images=only_test)
+    whole = contrasts(estimated(cells), study_of(NIH)).query("differs == 'precision'")
+    undefined = whole["difference"].isna()
+    assert undefined.any() and not undefined.all()
+    assert whole["reason"][undefined].str.startswith("undefined: a run has no value (F1 has none").all()
+    assert not whole["reason"][~undefined].str.contains("undefined").any()
+
+
 def test_nothing_is_said_of_other_images_two_seeds_or_another_split():
     pair = ("nih128-64px", 0.3), ("nih128-32px", 0.0)
     assert len(contrasts_of(estimated(cells_of(*pair, seeds=2)), NIH, 2)) == 0

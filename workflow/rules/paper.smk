@@ -168,6 +168,4 @@ rule summary:
         "Summarising the results"
     shell:
         "python -m cxrbench report summary --results {params.results} --study {input.study}"
-        " --result {params.result} > {output.summary} 2> {log}"
-        " && python -m cxrbench report matrix --results {params.results} --study {input.study}"
-        " > {output.matrix} 2>> {log}"
+        " --result {params.result} --matrix {output.matrix} > {output.summary} 2> {log}"

@@ -18,6 +18,7 @@ from cxrbench.cli.words import (
     REGISTRY,
     RESULTS,
     STUDY,
+    ProcessesOption,
     RecordedOption,
     StudyOption,
     say,
@@ -115,6 +116,7 @@ def contribute(
     send_log: Annotated[
         bool, typer.Option("--send-log", help="Send the texts of failed trainings too, not their hashes.")
     ] = False,
+    processes: ProcessesOption = None,
     study: StudyOption = STUDY,
     fetch: FetchOption = False,
     registry: RegistryOption = REGISTRY,
@@ -134,7 +136,8 @@ def contribute(
     from cxrbench.cli.contributor import Contributor
 
     named = list(dict.fromkeys(map(Cell.parse, cells or ())))
-    machine = Contributor(study, recorded, packed, registry, platform or named[0].platform, named, hours)
+    of = platform or named[0].platform
+    machine = Contributor(study, recorded, packed, registry, of, named, hours, processes)
     machine.check_and_say(fetch or dry_run)
     if dry_run:
         return

@@ -231,9 +231,7 @@ class Campaign:
         Raises NotEvidence where the machine and not the graph decided how it ended.
         """
         started, work = now(), place.with_suffix(".work").absolute()
-        flags = graph_flags("fp32", self.options)
-        if self.target == "trn2":
-            flags.append("--logical-nc-config=2")  # its default, said
+        flags = graph_flags(self.options, self.compiler.version, self.target)
         name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
         shutil.rmtree(work, ignore_errors=True)
         try:

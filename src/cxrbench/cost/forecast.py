@@ -163,7 +163,7 @@ class _Outlook:
         with suppress(UserError):
             return read_packed(self.plan.packed / name).manifest["images"]
         source = self.study.dataset(name)
-        if isinstance(source, TableSource) and source.table.is_file():
+        if isinstance(source, TableSource) and all(path.is_file() for path in source.files.values()):
             with suppress(UserError):
                 return read_image_table(source)["split"].value_counts().to_dict()
         return {}

@@ -22,8 +22,8 @@ from cxrbench.study.recipe import SPLITS
 PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
 _FOLD = re.compile(r"fold-([0-9]{1,2})-of-([0-9]{1,2})")
-_TRAIN, _VAL = 0.7, 0.1  # of a seeded split: shares of patients
 _VAL_OF_REST = 0.125  # of the patients outside a fold
+_SEEDED_SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}  # of a seeded split: shares of patients
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
 _FEWEST, _SHARE = 30, 0.035  # phantoms: patients of each finding in a split, and as a share of its images
 _MOST = 4  # phantoms: images of a patient
@@ -44,7 +44,7 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
             parts = parts.mask((parts == "train_val") & (drawn < _VAL_OF_OFFICIAL), "val")
             parts = parts.replace("train_val", "train")
     elif match := _SEEDED.fullmatch(split):
-        parts = draw_split(table["patient"], int(match[1]), _TRAIN, _VAL)
+        parts = draw_split(table["patient"], int(match[1]), _SEEDED_SHARES)
     elif match := _FOLD.fullmatch(split):
         parts = _fold(table["patient"], *map(int, match.groups()))
     else:
@@ -59,14 +59,21 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
     return parts
 
 
-def draw_split(patients: pd.Series, seed: int, train: float, val: float) -> pd.Series:
-    """Return the part of each row: of the ``patients``, shares ``train`` and ``val``, the rest for test.
+def draw_split(
+    patients: pd.Series, seed: int, shares: Mapping[str, float], strata: pd.Series | None = None
+) -> pd.Series:
+    """The part of each row: of the ``patients``, each part's share, in the order of ``shares``.
 
-    A patient's part depends on ``seed`` and its own name, not on which other patients there are.
+    A patient's part depends on ``seed`` and its own name, not on which other patients there are. With
+    ``strata``, the group of each patient, it depends on the others: each group is divided by the shares.
     """
-    drawn = {patient: _uniform(f"seeded-{seed}-{patient}") for patient in patients.unique()}
-    bounds = (0, train, train + val, 2)
-    return pd.cut(patients.map(drawn), bounds, right=False, labels=SPLITS).astype(object)
+    names, bounds = list(shares), np.cumsum([*shares.values()])[:-1]
+    place = pd.Series({patient: _uniform(f"seeded-{seed}-{patient}") for patient in patients.unique()})
+    if strata is not None:  # places in the order of the draw, evenly spaced
+        groups = place.groupby(strata.loc[place.index])
+        place = (groups.rank() - 0.5) / groups.transform("size")
+    parts = np.array(names, dtype=object)[np.searchsorted(bounds, place, side="right")]
+    return patients.map(pd.Series(parts, place.index))
 
 
 def _fold(patients: pd.Series, fold: int, folds: int) -> pd.Series:

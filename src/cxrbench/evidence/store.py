@@ -204,6 +204,7 @@ KEYS = {
     "pack": ("format", "pixels"),
     "metrics": ("images", "patients", "replicates"),
 }
+UNFIT = "does_not_fit"  # key of a row of train.json without speeds: why
 DEFAULTS = {"precision": "fp32", "fastest": False, "own_processes": False}  # of rows older than these fields
 
 # A way of running a training step is kept when its paired median gain exceeds every difference of two equal
@@ -232,6 +233,11 @@ def read_measured(path: Path) -> Rows:
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: {error}; {remedy(path)}") from None
     return list(rows)
+
+
+def fitting(rows: Rows) -> Rows:
+    """The rows with a speed, without those that only say that a batch does not fit a device."""
+    return [row for row in rows if UNFIT not in row]
 
 
 def merged(before: Rows, new: Rows, kind: str) -> Rows:

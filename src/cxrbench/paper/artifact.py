@@ -15,7 +15,7 @@ from cxrbench.claims.ledger import Verdict
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.formats import ends
+from cxrbench.paper.formats import ends, missing
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import NOT_RUN
@@ -61,8 +61,9 @@ def _expected(row: pd.Series) -> str:
     """The stated value of a claim, its unit and tolerance, from the ledger."""
     if row["stated"] == "":
         return "-"
-    tolerance = float(row["tolerance"] or 0)
-    return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
+    tolerance = row["tolerance"]
+    given = "" if missing(tolerance) or not tolerance else f" ± {tolerance:g}"
+    return f"{row['stated']}{given} {row['unit']}".strip()
 
 
 def experiments(read: Results) -> pd.DataFrame:
@@ -96,7 +97,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
         return "", f"{_duration(measured.seconds)} on {measured.where}", disk
     if cell is None:
         return "", "not measured", "not measured"
-    store, packed = EvidenceStore(read.recorded), _packed(cell, read)
+    store, packed = EvidenceStore(read.recorded), _sizes_on_disk(cell, read)
     record = store.record(cell)
     if record is None:
         return "Recorded: not run, so there is no result yet.", NOT_RUN, packed
@@ -124,7 +125,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < _SHORT else f"{minutes / 60:.1f} h"
 
 
-def _packed(cell: Cell, read: Results) -> str:
+def _sizes_on_disk(cell: Cell, read: Results) -> str:
     """The size of a cell's download and of its packed images; unknown where no cell is recorded."""
     store = EvidenceStore(read.recorded)
     alike = (other for other in find_cells(read.recorded) if other.dataset == cell.dataset)

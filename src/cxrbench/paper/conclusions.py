@@ -1,13 +1,17 @@
 """The study's conclusions, a few sentences each; every number in them is a value of the paper's."""
 
+from __future__ import annotations
+
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cxrbench.paper.formats import Values
 from cxrbench.paper.items import as_text, chosen, keys_of
+
+if TYPE_CHECKING:  # the graph asks which values are named, and pandas takes half a second
+    from cxrbench.paper.formats import Values
 
 
 @dataclass(frozen=True)

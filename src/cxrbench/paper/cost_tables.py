@@ -74,16 +74,16 @@ def cost_units(read: Results) -> Iterator[Fields]:
             "Kind": listed(runs["kind"]),
             **row(first, _PRICE),
             "Usable": Parts((len(ok), len(runs)), " of "),
-            "Million images": _mean(runs["usd_per_million_images"]),
+            "Million images": _mean_and_sd(runs["usd_per_million_images"]),
             "AUROC of": first.target_auroc,
             "Until then": PlusMinus(first.cost_to_auroc, ok["usd_to_auroc"].std()),
             "Usable model": PlusMinus(first.cost_to_usable, first.usd_sd),
-            "Compilation shared": _mean(runs["usd_amortised"]),
+            "Compilation shared": _mean_and_sd(runs["usd_amortised"]),
             "Shared by": first.amortised_over,
         }
 
 
-def _mean(values: pd.Series) -> PlusMinus:
+def _mean_and_sd(values: pd.Series) -> PlusMinus:
     return PlusMinus(values.mean(), values.std())
 
 
@@ -175,7 +175,7 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
 
 
 def mark(origin: str, busy: bool, others_share: float) -> list[str]:
-    """What stands beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
+    """The mark beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
     fresh = ["fresh"] if origin != "recorded" else []
     of_cores = others_share > BUSY
     load = f"busy ({100 * others_share:.0f} % used by others)" if of_cores else "busy (others on the device)"

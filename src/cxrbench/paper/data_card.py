@@ -32,15 +32,15 @@ _SPLITS: Columns = {
 _MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
 
 
-def _interval(measure: str) -> Callable[[Any], WithInterval]:
+def _with_ends(measure: str) -> Callable[[Any], WithInterval]:
     names = (measure, f"{measure}_low", f"{measure}_high")
     return lambda row: WithInterval(*(getattr(row, name) for name in names))
 
 
-_INTERVALS: Columns = {name: ("ratio", _interval(name)) for name in _MEASURES}
+_INTERVALS: Columns = {name: ("ratio", _with_ends(name)) for name in _MEASURES}
 
 
-def _labels(row: Any) -> str:
+def _labels_in_words(row: Any) -> str:
     if row.relation == EXACT:
         return str(row.nih_labels)
     return row.relation if row.relation == NONE else f"{row.nih_labels} ({row.relation})"
@@ -48,7 +48,7 @@ def _labels(row: Any) -> str:
 
 NOISE_COLUMNS: Columns = {
     "Adjudicated finding": "finding",
-    "NIH's labels": ("name", _labels),
+    "NIH's labels": ("name", _labels_in_words),
     "Adjudicated": "adjudicated_positive:count",
     "NIH": "nih_positive:count",
     **{_MEASURES[name]: of for name, of in _INTERVALS.items()},
@@ -67,7 +67,7 @@ def write_card(card: Path, registry: Path) -> None:
     """Renew every generated part of ``card``; UserError when one has lost its place."""
     images, parts = read_nih_table(), splits()
     tables = {
-        "counts": _counts(images),
+        "counts": _sizes_of_set(images),
         "views": _views(images),
         "splits": table(parts, _SPLITS),
         "labels": _positive(images, parts),
@@ -81,7 +81,7 @@ def write_card(card: Path, registry: Path) -> None:
     renew(card, {name: f"\n{text}\n\n" for name, text in texts.items()})
 
 
-def _counts(images: pd.DataFrame) -> Table:
+def _sizes_of_set(images: pd.DataFrame) -> Table:
     findings, per_patient = images[list(FINDINGS)].sum(axis=1), images.groupby("patient").size()
     counts = {
         "Images": len(images),

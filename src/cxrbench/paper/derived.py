@@ -91,7 +91,9 @@ def largest(read: Results) -> pd.DataFrame:
     sizes = [read.study.dataset(name).pixels for name, *_ in read.scored() if name not in read.drawn]
     patients = seeds["n_patients"].iloc[0]
     row = {"dataset": group[0], "architecture": group[1], "seeds": len(seeds)}
-    row |= {"auroc": read.mean(group, "auroc", MACRO), "endpoint": read.mean(group, "auroc", ENDPOINT)}
+    endpoint = read.mean(group, "auroc", ENDPOINT)
+    row |= {"auroc": read.mean(group, "auroc", MACRO), "endpoint": endpoint}
+    row["by_chance"] = bool(endpoint.low <= 0.5 <= endpoint.high)
     row["patients"] = patients if patients > 0 else "unknown"  # also where it is missing
     row |= {"pixels": max(sizes), "rivals": sizes.count(max(sizes)) - 1}
     row["weights"] = "random" if recipe.weights == "scratch" else "pretrained"
@@ -122,7 +124,7 @@ def nearest_f1(read: Results) -> pd.DataFrame:
 # -- comparisons -----------------------------------------------------------------------------------
 
 
-def verdicts(rows: pd.DataFrame) -> str:
+def verdicts_in_words(rows: pd.DataFrame) -> str:
     """``equivalent in 8 of 14, inconclusive in 6``: every verdict of the rows, the unfavourable ones too."""
     counts = rows["verdict"].value_counts()
     parts = [f"{verdict} in {counts[verdict]}" for verdict in _VERDICTS if verdict in counts]

@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 
+from cxrbench.paper.conclusions import written
 from cxrbench.paper.items import figures, keys_of, tables
 from cxrbench.study.names import UserError, and_more
 
@@ -23,7 +24,7 @@ _COMMENT = re.compile(r"(?<!\\)%.*")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ValueLine:
     """A line of values.toml, whose head says what its fields are."""
 
     key: str
@@ -51,13 +52,13 @@ class Entry:
 
 
 @cache
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, ValueLine]:
     """The entries of values.toml by their keys."""
     text = resources.files(__package__).joinpath("values.toml").read_text(encoding="utf-8")
-    return {key: Entry(key, **fields) for key, fields in tomllib.loads(text).items()}
+    return {key: ValueLine(key, **fields) for key, fields in tomllib.loads(text).items()}
 
 
-def entry_of(key: str) -> Entry | None:
+def entry_of(key: str) -> ValueLine | None:
     """The entry of a key: its own, else the one with names in braces that fits; None without any."""
     known = entries()
     if key in known:
@@ -81,8 +82,6 @@ def named(paper: Path) -> dict[str, list[str]]:
 
 def named_in_sentences() -> dict[str, list[str]]:
     """Every key that a caption or a conclusion names, with where."""
-    from cxrbench.paper.conclusions import written
-
     where: dict[str, list[str]] = {}
     for kind, items in (("table", tables()), ("figure", figures())):
         for item in items.values():

@@ -196,7 +196,7 @@ def text(value: Any, kind: str = "text") -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Judgement):
-        return _verdict(value)
+        return _judgement_in_words(value)
     if isinstance(value, Parts):
         return value.between.join(text(part, kind) for part in value.values)
     if missing(value[0] if isinstance(value, tuple) else value):
@@ -224,7 +224,7 @@ def text(value: Any, kind: str = "text") -> str:
     return f"{shown} ({note})" if (note := getattr(value, "note", "")) else shown
 
 
-def _verdict(value: Judgement) -> str:
+def _judgement_in_words(value: Judgement) -> str:
     shown = value.word
     if not missing(value.margin):
         low, high = value.interval[:2]
@@ -306,7 +306,7 @@ class Table:
         return self.kinds.get(head, "text")
 
     def side(self, head: str) -> str:
-        """Where a column stands: l, c or r."""
+        """The alignment of a column: l, c or r."""
         return KINDS[self.kind(head)].side
 
     @property

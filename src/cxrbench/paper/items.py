@@ -48,13 +48,13 @@ class Item:
 
 
 @cache
-def _items(kind: str) -> dict[str, Item]:
+def _registered(kind: str) -> dict[str, Item]:
     text = resources.files(__package__).joinpath("items.toml").read_text(encoding="utf-8")
     return {name: Item(name=name, **entry) for name, entry in tomllib.loads(text)[kind].items()}
 
 
 # By name, in the order of the HTML page.
-tables, figures = partial(_items, "tables"), partial(_items, "figures")
+tables, figures = partial(_registered, "tables"), partial(_registered, "figures")
 
 
 def printed(items: dict[str, Item]) -> list[Item]:

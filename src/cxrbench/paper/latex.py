@@ -96,17 +96,17 @@ def placed(item: Item, table: Table) -> str:
     caption = _caption(item, "tab")
     if len(texts) > _PAGE_OF_ROWS:
         caption = caption.replace(r"\caption", r"\captionof{table}", 1)
-        lines = [r"{\footnotesize", caption, *_laid_out(texts, kinds, below, "longtable*"), "}"]
+        lines = [r"{\footnotesize", caption, *_lines_of_table(texts, kinds, below, "longtable*"), "}"]
     else:
         begin = r"\begin{table}\centering\footnotesize"
-        lines = [begin, caption, *_laid_out(texts, kinds, below, "tabulary"), r"\end{table}"]
+        lines = [begin, caption, *_lines_of_table(texts, kinds, below, "tabulary"), r"\end{table}"]
     return HEAD + "\n".join(lines) + "\n"
 
 
 def listing(table: Table) -> str:
     """A table without a caption, over as many pages as it takes."""
     kinds = {head: table.kind(head) for head in table.rows}
-    return HEAD + "\n".join(_laid_out(table.texts, kinds, "", "longtable*")) + "\n"
+    return HEAD + "\n".join(_lines_of_table(table.texts, kinds, "", "longtable*")) + "\n"
 
 
 def xla_listing() -> str:
@@ -116,14 +116,16 @@ def xla_listing() -> str:
     return "\\begin{verbatim}\n" + "\n".join(lines) + "\n\\end{verbatim}\n"
 
 
-def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environment: str) -> Iterator[str]:
+def _lines_of_table(
+    texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environment: str
+) -> Iterator[str]:
     """Yield the lines of a table: LaTeX chooses the widths, no wider than the page."""
     first, *others = texts.columns
     parts = math.ceil(len(others) / _MOST) or 1
     size = math.ceil(len(others) / parts)
     sides = [kinds.get(head, "name") for head in texts.columns[: size + 1]]
     if environment == "longtable*":  # breaks between pages
-        columns = "".join(_columns(texts.iloc[:, : size + 1], sides))
+        columns = "".join(_column_widths(texts.iloc[:, : size + 1], sides))
         yield r"\setlength{\extrarowheight}{2pt}"
         yield rf"\begin{{longtable*}}{{@{{}}{columns}@{{}}}}"
     else:
@@ -140,10 +142,10 @@ def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environ
     yield r"\bottomrule"
     yield rf"\end{{{environment}}}"
     if below:
-        yield rf"\par\smallskip\emph{{In all rows:}} {_cell(below)}"
+        yield rf"\par\smallskip\emph{{In all rows:}} {_cell_in_latex(below)}"
 
 
-def _columns(texts: pd.DataFrame, kinds: Sequence[str]) -> Iterator[str]:
+def _column_widths(texts: pd.DataFrame, kinds: Sequence[str]) -> Iterator[str]:
     """Yield the columns of a long table: as wide as the longest cell, or as the weight allows."""
     weights = [_WEIGHT.get(kind, 1) for kind in kinds]
     longest = [max(map(len, (head, *texts[head]))) for head in texts]
@@ -159,10 +161,10 @@ def _columns(texts: pd.DataFrame, kinds: Sequence[str]) -> Iterator[str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return rf"{' & '.join(map(_cell, cells))} \\"
+    return rf"{' & '.join(map(_cell_in_latex, cells))} \\"
 
 
-def _cell(text: str) -> str:
+def _cell_in_latex(text: str) -> str:
     """A text as LaTeX: a long name may break after a slash or an underscore, a short range not."""
     shown = latex(text).replace("/", r"/\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
     return shown.replace(" to ", "~to~") if len(text) <= _SHORT else shown

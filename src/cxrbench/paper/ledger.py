@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
-from cxrbench.paper.formats import Columns, Fields, Range, Table, of_kinds, table
+from cxrbench.paper.formats import Columns, Fields, Range, Table, missing, of_kinds, table
 from cxrbench.paper.results import Results
 
 CLAIMS = Path("data/claims.yaml")
@@ -34,7 +34,7 @@ def claims_by_verdict(read: Results) -> Table:
 
 
 def findings_if_assumed(claims: pd.DataFrame) -> int:
-    """How many findings speak against ``claims`` only if a text means what the test assumes."""
+    """The number of results that speak against ``claims`` only if a text means what the test assumes."""
     rows = against(claims)
     return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
 
@@ -46,7 +46,7 @@ def findings_against(claims: pd.DataFrame) -> int:
 
 def computed_range(claim: pd.DataFrame) -> Range:
     """What was computed for the claim of a row."""
-    return Range(float(claim["computed_low"].iloc[0]), float(claim["computed_high"].iloc[0]))
+    return Range(claim["computed_low"].iloc[0], claim["computed_high"].iloc[0])
 
 
 @of_kinds()
@@ -85,16 +85,16 @@ def claimed(row: Any) -> str:
 
 
 def stated(row: Any) -> str:
-    """What the claim states, with its unit."""
+    """The value that the claim states, with its unit."""
     return f"{row.stated} {row.unit}".strip()
 
 
 def computed(row: Any) -> str:
     """What was computed; where newer prices change it, that value follows."""
-    then = _range(row.computed_low, row.computed_high, row.yes_no)
-    newest = _range(row.now_low, row.now_high, row.yes_no)
+    then = _range_in_words(row.computed_low, row.computed_high, row.yes_no)
+    newest = _range_in_words(row.now_low, row.now_high, row.yes_no)
     return then if newest == then else f"{then}; now {newest}"
 
 
-def _range(low: Any, high: Any, yes_no: bool) -> str:
-    return "" if low == "" else show((float(low), float(high)), yes_no, digits=4)
+def _range_in_words(low: float, high: float, yes_no: bool) -> str:
+    return "" if missing(low) else show((low, high), yes_no, digits=4)

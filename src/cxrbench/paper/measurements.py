@@ -209,6 +209,33 @@ def tolerance_of_steps(_: Results, precision: str) -> float | None:
     return STEP_TOLERANCE.get(precision)
 
 
+def gate_tried(read: Results) -> pd.DataFrame:
+    """The planted defects and correct variants that the gate of steps was tried with, a row each.
+
+    ``right``: whether it found the defect, or let the variant pass (benchmarks/gate_table.py writes them).
+    """
+    paths = sorted((read.recorded / "bench").glob("*/gate_table.csv"))
+    rows = pd.concat([pd.read_csv(path) for path in paths]) if paths else pd.DataFrame()
+    return rows.assign(right=(rows["ratio"] > 1) == (rows["list"] == "defect")) if paths else rows
+
+
+@of_kinds({"Least of a defect": "ratio", "Most of a variant": "ratio"})
+def gate(read: Results) -> Iterator[Fields]:
+    """What the gate of steps found and let pass, by precision: differences over their tolerances."""
+    rows = gate_tried(read)
+    for precision, of in rows.groupby("precision", sort=False) if len(rows) else ():
+        lists = {name: of[of["list"] == name] for name in ("defect", "correct")}
+        said = {name: f"{part['right'].sum()} of {len(part)}" for name, part in lists.items()}
+        yield {
+            "Precision": precision,
+            "Networks": listed(list(dict.fromkeys(of["network"]))),
+            "Defects found": said["defect"],
+            "Least of a defect": lists["defect"]["ratio"].min(),
+            "Variants passed": said["correct"],
+            "Most of a variant": lists["correct"]["ratio"].max(),
+        }
+
+
 # -- training steps as graphs ----------------------------------------------------------------------
 
 

@@ -69,6 +69,6 @@ def published(read: Results) -> Table:
     return table(read_published(), _COLUMNS)
 
 
-def comparisons(read: Results) -> pd.DataFrame:
-    """The same as a table that values.toml counts."""
+def comparisons(_: Results) -> pd.DataFrame:
+    """The published comparisons, a row each."""
     return read_published()

@@ -57,7 +57,7 @@ def of_endpoint(read: Results) -> pd.DataFrame:
     return rows[rows["platform"] == next(iter(_main(read)["platform"]), "")]
 
 
-def patients_to_see(read: Results) -> pd.DataFrame:
+def patients_by_recipe(read: Results) -> pd.DataFrame:
     """The patients that show the preprint's difference, by the spread of each recipe on real radiographs.
 
     Columns ``metric``, ``patients`` and ``fixed``, with thresholds taken as they are; none where nothing

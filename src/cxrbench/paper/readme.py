@@ -30,9 +30,9 @@ def write_readme(read: Results, readme: Path, commands: Path, figure: Path) -> N
 
     status, *findings = conclusions(values_of(read, named_in_sentences()))
     blocks = {
-        "status": _filled(f"**{status.text}** {_tables(status)}"),
+        "status": _filled(f"**{status.text}** {_names_of_tables(status)}"),
         "findings": "".join(
-            _filled(f"- **{one.topic}.** {one.text} {_tables(one)}", "  ")
+            _filled(f"- **{one.topic}.** {one.text} {_names_of_tables(one)}", "  ")
             for one in findings[:SHOWN_FINDINGS]
         ),
         "commands": as_markdown(_commands(read)),
@@ -47,7 +47,7 @@ def _filled(text: str, margin: str = "") -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent=margin, break_on_hyphens=False) + "\n"
 
 
-def _tables(conclusion: Conclusion) -> str:
+def _names_of_tables(conclusion: Conclusion) -> str:
     """The names of the tables that have a conclusion's numbers."""
     return f"({', '.join(f'`table_{name}`' for name in conclusion.tables)})"
 

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import pandas as pd
 
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
-from cxrbench.evidence.store import DEFAULTS, read_measured
+from cxrbench.evidence.store import DEFAULTS, fitting, read_measured
 from cxrbench.paper.formats import Range, WithInterval
 from cxrbench.results.scoring import read_metrics
 from cxrbench.statistics.evaluate import prevalence
@@ -22,6 +22,13 @@ from cxrbench.study.files import read_csv
 from cxrbench.study.names import GROUP
 
 _TOO_FEW = "too few patients"  # in place of an interval
+_OF_CLAIMS = (
+    "computed_low",
+    "computed_high",
+    "now_low",
+    "now_high",
+    "tolerance",
+)  # numbers; the rest is text
 _EMULATED = {"fp32": "", "bf16_nearest": "emulated nearest", "bf16_stochastic": "emulated stochastic"}
 Group = tuple[str, str, str]  # dataset, architecture, platform
 
@@ -53,7 +60,7 @@ class Results:
         """Read ``folder``/tables."""
         names = [name for name, kind in get_type_hints(cls).items() if kind is pd.DataFrame]
         frames = {name: _read_table(folder, name) for name in names}
-        drawn = _drawn(frames["cells"])
+        drawn = _drawn_datasets(frames["cells"])
         frames = {name: _with_drawn(frame, drawn) for name, frame in frames.items()}
         read = cls(folder, read_study(study), recorded, **frames)
         return replace(read, cost=read._in_order(read.cost))
@@ -71,7 +78,7 @@ class Results:
     @cached_property
     def drawn(self) -> set[str]:
         """The datasets whose images are drawn: no radiographs."""
-        return _drawn(self.cells)
+        return _drawn_datasets(self.cells)
 
     @property
     def ok(self) -> pd.DataFrame:
@@ -174,7 +181,7 @@ class Results:
         return runs[runs["headline"] & (runs["status"] == "ok")]
 
     def interval_of(self, group: Group) -> str:
-        """What the intervals of a group's means speak of: one network, or the recipe."""
+        """The subject of the intervals of a group's means: one network, or the recipe."""
         rows = self.of(group, "auroc", MACRO)
         subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
         return subject if rows["n_patients"].notna().any() else f"{subject}; images as patients"
@@ -184,7 +191,7 @@ class Results:
         return processors_in_words(rows_of(self.ok, *group)["processor"])
 
     def identity(self, dataset: str) -> DatasetIdentity | None:
-        """What a cell of ``dataset`` records of its data; None when no cell has evidence."""
+        """The identity of a dataset that its cells have recorded, or None when no cell has evidence."""
         for cell in rows_of(self.cells, dataset)["cell"]:
             path = self.folder / "cells" / cell / RECORD
             if path.exists() and (identity := read_record(path).dataset):
@@ -208,12 +215,12 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
     path = folder / "tables" / f"{name}.csv"
     if name == "metrics":
         return read_metrics(path)
-    texts: Any = {
-        "claims": {"keep_default_na": False},
-        "cells": {"keep_default_na": False, "na_values": [""]},
+    typed: Any = {
+        "claims": {"keep_default_na": False, "na_values": dict.fromkeys(_OF_CLAIMS, "")},
+        "cells": {"keep_default_na": False, "na_values": [""], "dtype": {"busy": "boolean"}},
     }
     empty = path.is_file() and path.read_bytes() == b"\n"
-    table = pd.DataFrame() if empty else read_csv(path, **texts.get(name, {}))
+    table = pd.DataFrame() if empty else read_csv(path, **typed.get(name, {}))
     sides = dict.fromkeys(("processors_a", "processors_b"), "")
     return table.fillna(sides) if name in ("parity", "contrasts") else table
 
@@ -221,7 +228,7 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
     """Read the rows of every recorded bench/<host>/<name>.json, with the machine they were measured on."""
     paths = sorted((recorded / "bench").glob(f"*/{name}.json"))
-    rows = ((path.parent.name, row) for path in paths for row in read_measured(path))
+    rows = ((path.parent.name, row) for path in paths for row in fitting(read_measured(path)))
     return pd.DataFrame([{"host": host} | DEFAULTS | row for host, row in rows])
 
 
@@ -234,7 +241,7 @@ def host_in_words(folder: str) -> str:
     return re.sub(r" (\d+ cores?)$", r", \1", " ".join(parts))
 
 
-def _drawn(cells: pd.DataFrame) -> set[str]:
+def _drawn_datasets(cells: pd.DataFrame) -> set[str]:
     return set(cells.loc[cells["drawn"].astype(bool), "dataset"])
 
 
@@ -249,7 +256,7 @@ def _with_drawn(table: pd.DataFrame, drawn: set[str]) -> pd.DataFrame:
 
 def real_first(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """The rows of real radiographs, by the study's cells; those of drawn ones where there are no others."""
-    real = rows[~rows["dataset"].isin(_drawn(cells))]
+    real = rows[~rows["dataset"].isin(_drawn_datasets(cells))]
     return rows if real.empty else real
 
 
@@ -271,7 +278,7 @@ def difference(row: Any, interval: str = "ci") -> WithInterval:
 
 
 def seeds_of(row: Any) -> int:
-    """How many seeds a row of contrasts.csv compares."""
+    """The number of seeds that a row of contrasts.csv compares."""
     return len(str(row.seeds_a).split(","))
 
 

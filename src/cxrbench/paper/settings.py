@@ -63,3 +63,8 @@ def networks(read: Results) -> list[Fields]:
 
 def _core_hours(rows: pd.DataFrame) -> float:
     return float((rows["total_seconds"] * rows["cores_used"]).sum() / _SECONDS_PER_HOUR)
+
+
+def core_hours(read: Results) -> float:
+    """Core hours of all runs."""
+    return _core_hours(read.ok)

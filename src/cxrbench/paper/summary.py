@@ -53,15 +53,17 @@ def _own_claims(claims: pd.DataFrame) -> str:
 
 
 def matrix_and_scores(read: Results, expected: Path = EXPECTED) -> str:
-    """How many seeds of each network and platform are in which state, and their mean test AUROC."""
+    """The numbers of seeds of each network and platform by state, and their mean test AUROC."""
     reviewed = read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
     rows = [["", "", *read.cells["platform"].unique()]]
     for row in matrix(read.cells, states):
-        rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
+        rows.append(
+            [row.dataset, row.architecture, *(_seeds_by_state(tally([of])) for of in row.platforms.values())]
+        )
     macro = (read.metrics["metric"] == "auroc") & (read.metrics["label"] == MACRO)
     seeds = read.metrics[macro].groupby(GROUP, sort=False)
-    scores = [[*group, *_score(read, group, rows)] for group, rows in seeds]
+    scores = [[*group, *_mean_score(read, group, rows)] for group, rows in seeds]
     counts = {len(read.findings(*group)) for group, _ in seeds}
     count = f"{min(counts)} " if len(counts) == 1 else ""
     mean = f"mean over {count}findings and over seeds (95 % interval), and what the interval covers"
@@ -75,7 +77,7 @@ def _aligned(rows: list[list[str]]) -> str:
     return tabulate(rows, tablefmt="plain", disable_numparse=True)
 
 
-def _score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
+def _mean_score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
     """A group's mean macro AUROC with its interval, and what that interval covers."""
     unit = "patients" if seeds["n_patients"].notna().any() else "images"
     covers = f"{unit} of one seed" if len(seeds) == 1 else f"{unit} and {len(seeds)} seeds"
@@ -83,7 +85,7 @@ def _score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
     return text(mean, "auroc"), "no interval" if missing(mean.low) else covers
 
 
-def _counts(entry: Mapping[State, int]) -> str:
+def _seeds_by_state(entry: Mapping[State, int]) -> str:
     """``2 recorded, 1 timed out (as expected)``; a hyphen where there is no cell."""
     review = {state: " (as expected)" if state.failed and state.expected else "" for state in entry}
     return ", ".join(f"{count} {state}{review[state]}" for state, count in entry.items()) or "-"

@@ -215,9 +215,9 @@ def what_settings_are_worth(read: Results) -> Table:
         "First": "mean_a:score",
         "Second": "mean_b:score",
         "Difference": ("difference", difference),
-        "Verdict": ("verdict", _judged),
+        "Verdict": ("verdict", _verdict_on_settings),
     }
-    return table(_contrasts(read), columns)
+    return table(_real_contrasts(read), columns)
 
 
 def precisions(read: Results) -> Table:
@@ -230,11 +230,11 @@ def precisions(read: Results) -> Table:
         "Margin": "margin:given",
         "Verdict": ("verdict", lambda row: Judgement(row.verdict, starred=processors_differ(row))),
     }
-    rows = _contrasts(read)
+    rows = _real_contrasts(read)
     return table(rows[rows["differs"] == PRECISION], columns)
 
 
-def _contrasts(read: Results) -> pd.DataFrame:
+def _real_contrasts(read: Results) -> pd.DataFrame:
     rows = read.contrasts
     return rows[(rows["label"] == ENDPOINT) & ~rows["drawn"]]
 
@@ -262,7 +262,7 @@ def subgroups_of_cells(read: Results) -> Iterator[Fields]:
         }
 
 
-def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
+def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Table:
     """Rows of pairs, one where no metric has an interval; of noise floors the main endpoint's size."""
     rows = read.parity[(read.parity["kind"] == "noise floor") == floors]
     if drawn is not None:
@@ -281,7 +281,7 @@ def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "Margin": "margin:given",
         "Could show": "smallest_margin:margin",
-        "Verdict": ("verdict", _verdict),
+        "Verdict": ("verdict", _verdict_on_pair),
     }
     shown = []
     for _, pair in rows.groupby(
@@ -300,24 +300,24 @@ def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
 
 def parity_of_platforms(read: Results) -> Table:
     """Pairs of platforms on real radiographs."""
-    return _parity(read, drawn=False)
+    return _parity_rows(read, drawn=False)
 
 
 def parity_on_phantoms(read: Results) -> Table:
     """Pairs of platforms on phantoms."""
-    return _parity(read, drawn=True)
+    return _parity_rows(read, drawn=True)
 
 
 def noise_floors(read: Results) -> Table:
     """Each platform against itself under other seeds."""
-    return _parity(read, drawn=None, floors=True)
+    return _parity_rows(read, drawn=None, floors=True)
 
 
 def _metric(row: Any) -> str:
     return "mean AUROC" if (row.label, row.metric) == (MACRO, "auroc") else in_words(row.label, row.metric)
 
 
-def _verdict(row: Any) -> Judgement:
+def _verdict_on_pair(row: Any) -> Judgement:
     """The verdict on a pair and its reason, or only ``noise floor`` for one that has an interval."""
     if row.kind == "noise floor" and pd.notna(row.ci_low):
         return Judgement("noise floor", note=_mixed(row), starred=processors_differ(row))
@@ -331,7 +331,7 @@ def _mixed(row: Any) -> str:
     return "seeds of one side with updates that round differently" if mixed else ""
 
 
-def _judged(row: Any) -> str | Judgement:
+def _verdict_on_settings(row: Any) -> str | Judgement:
     """The verdict on two settings with the interval that it rests on; empty where none was
     declared."""
     if not row.verdict or pd.isna(row.verdict):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.paper.entries import FILE, Entry, entry_of
+from cxrbench.paper.entries import FILE, ValueLine, entry_of
 from cxrbench.paper.formats import KINDS, Range, Value, Values, WithInterval, listed, missing
 from cxrbench.paper.results import Results
 from cxrbench.study.files import write_text
@@ -29,13 +29,13 @@ def values_of(read: Results, keys: Iterable[str]) -> Values:
     names: dict[str, Any] = {"accelerated": [*ACCELERATED], "findings": read.findings(), "inf": math.inf}
     found = {}
     for key in keys:
-        if (entry := entry_of(key)) and (value := _value(read, entry, key, framed, names)) is not None:
+        if (entry := entry_of(key)) and (value := _value_of(read, entry, key, framed, names)) is not None:
             found[key] = value
     return found
 
 
-def _value(
-    read: Results, entry: Entry, key: str, framed: Callable[[str], pd.DataFrame], names: Mapping[str, Any]
+def _value_of(
+    read: Results, entry: ValueLine, key: str, framed: Callable[[str], pd.DataFrame], names: Mapping[str, Any]
 ) -> int | str | Value | None:
     parts = entry.parts_of(key) or {}
     if entry.setting:
@@ -47,14 +47,21 @@ def _value(
         return _of_kind(_function(entry.function)(read, **parts), entry.kind)
     rows = framed(entry.table)
     if entry.rows and len(rows):
-        asked = dict.fromkeys(name for name in re.findall(r"\w+", entry.rows) if name in rows)
-        wanted = rows[[*asked]].eval(entry.rows, engine="python", local_dict={**names, **parts})
-        rows = rows[wanted]  # query would look at all columns, for seconds in all
+        rows = rows[_evaluated(rows, entry.rows, key, {**names, **parts})]
     if entry.take == "count":
         return len(rows)
     if rows.empty:
         return entry.empty if entry.empty is None or not entry.kind else Value(entry.empty, entry.kind)
     return _of_kind(_taken(rows, entry, key, entry.column.format_map(parts)), entry.kind)
+
+
+def _evaluated(rows: pd.DataFrame, expression: str, key: str, names: Mapping[str, Any]) -> pd.Series:
+    """An expression of the columns of ``rows``, and of ``names`` with an @."""
+    named = dict.fromkeys(name for name in re.findall(r"\w+", expression) if name in rows)
+    try:  # of these columns alone: pandas looks at each that there is, for seconds in all
+        return rows[[*named]].eval(expression, engine="python", local_dict=dict(names))
+    except (NameError, SyntaxError) as error:
+        raise UserError(f"{FILE}: '{key}' cannot be read: {error}; mend '{expression}' there") from None
 
 
 def _frame(read: Results, name: str) -> pd.DataFrame:
@@ -69,11 +76,11 @@ def _function(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"{__package__}.{module}"), function)  # type: ignore[no-any-return]
 
 
-def _taken(rows: pd.DataFrame, entry: Entry, key: str, column: str) -> Any:
+def _taken(rows: pd.DataFrame, entry: ValueLine, key: str, column: str) -> Any:
     """The one value that an entry takes from the chosen rows."""
     if not column:
         return _function(entry.take)(rows)
-    values = rows[column] if column in rows else rows.eval(column, engine="python")
+    values = rows[column] if column in rows else _evaluated(rows, column, key, {})
     if entry.none is not None and values.isna().all():
         return entry.none
     match entry.take:

@@ -34,7 +34,7 @@ from cxrbench.statistics.measures import (
     per_label_measures,
     totals_of,
 )
-from cxrbench.statistics.metrics import IMAGE_LEVEL, MACRO, WITH_THRESHOLDS
+from cxrbench.statistics.metrics import ENDPOINT, IMAGE_LEVEL, MACRO, WITH_THRESHOLDS
 from cxrbench.statistics.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 
 COLUMNS = [
@@ -179,7 +179,8 @@ def _notes(scope: Scope) -> list[str]:
             f"some labels are missing: a finding is judged on the images that have its label (n_images), and "
             f"a measure of whole images on the {scope.whole} that have all labels"
         )
-    return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]
+    means = ((MACRO, scope.mean_note(scope.averaged(scope.counted))), (ENDPOINT, scope.endpoint_note()))
+    return [*notes, *(f"{name}: {why}" for name, why in (*reasons, *means) if why)]
 
 
 class Control(NamedTuple):

@@ -245,6 +245,9 @@ def _tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.nd
 def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
     if cause:
         return _judged("inconclusive", why, cause)
+    if np.isnan(row["difference"]):
+        why = "undefined: a run has no value (F1 has none without validation patients to tune a threshold on)"
+        return _judged("inconclusive", why, Cause.UNDEFINED)
     if row["difference"] == 0 and row["se_patients"] == row["se_seeds"] == 0:
         return _judged("equivalent", "the same for every seed and patient")
     different = row["p_holm"] < ALPHA
@@ -255,6 +258,8 @@ def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
     if (smallest := row["smallest_margin"]) > row["margin"]:
         why = f"too few patients or seeds: the smallest margin to be shown is {smallest:.3f}"
         return _judged("inconclusive", why, Cause.MARGIN)
+    if np.isnan(smallest):
+        return _judged("inconclusive", "no interval: too few patients or seeds", Cause.UNDEFINED)
     return _judged("inconclusive", "the interval holds zero and reaches past the margin", Cause.BETWEEN)
 
 

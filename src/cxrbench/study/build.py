@@ -206,7 +206,7 @@ class Made(logging.Handler):
             os.replace(aside, self._path)
 
     def _beside(self, rule: str, output: Path) -> Iterable[Path]:
-        """What a rule's command writes besides the rule's output."""
+        """The files that a rule's command writes besides the rule's output."""
         if rule == "adopt":
             return (path for path in output.parent.iterdir() if not path.name.startswith("."))
         if rule == "tables":
@@ -312,7 +312,7 @@ class CommandLogFilter(logging.Filter):
 
 
 def _in_our_words(error: str) -> str | None:
-    """What a user can do about an error of Snakemake's own; None for one that it explains itself."""
+    """The remedy for an error of Snakemake's own, or None for one that it explains itself."""
     if "LockException" in error:
         return running_build(Path.cwd())
     if match := re.search(r"\[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", error):
@@ -326,7 +326,7 @@ def _in_our_words(error: str) -> str | None:
 
 
 def _ending(error: str) -> tuple[str, bool]:
-    """How a shell ended, from Snakemake's words about it, and whether a signal ended it."""
+    """The exit of a shell, from Snakemake's words about it, and whether a signal ended it."""
     if match := re.search(r"died with <Signals\.(\w+)", error):
         return f"was killed by {match[1]}", True
     match = re.search(r"exit status (\d+)", error)

@@ -18,14 +18,15 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from cxrbench.study.names import Cell, UserError, matches, nearest, suggestion
 from cxrbench.study.platforms import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
-from cxrbench.study.recipe import AnySource, Count, Dataset, Name, Seed, Strict
 from cxrbench.study.recipe import Augmentation as Augmentation
-from cxrbench.study.recipe import ChestMnistSource as ChestMnistSource
 from cxrbench.study.recipe import Compiler as Compiler
-from cxrbench.study.recipe import NihSource as NihSource
-from cxrbench.study.recipe import PhantomSource as PhantomSource
+from cxrbench.study.recipe import Count, Name, Seed, Strict
 from cxrbench.study.recipe import Recipe as Recipe
-from cxrbench.study.recipe import TableSource as TableSource
+from cxrbench.study.source import AnySource, Dataset
+from cxrbench.study.source import ChestMnistSource as ChestMnistSource
+from cxrbench.study.source import NihSource as NihSource
+from cxrbench.study.source import PhantomSource as PhantomSource
+from cxrbench.study.source import TableSource as TableSource
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platforms.py")]
@@ -286,10 +287,14 @@ class Study(Strict):
         """Whether a pattern under ``run`` names ``cell``."""
         return matches(cell, self.run)
 
+    @property
+    def own(self) -> bool:
+        """Whether a user's own tables are trained on, so that our claims and prices say nothing about it."""
+        return any(self.datasets[block.dataset].source == "table" for block in self.cells)
+
     def makes_paper(self) -> bool:
         """Whether a build typesets the paper, whose prose is of our study: of own tables if titled."""
-        own = any(self.datasets[block.dataset].source == "table" for block in self.cells)
-        return self.paper.title is not None or not own
+        return self.paper.title is not None or not self.own
 
     def dataset(self, name: str) -> AnySource:
         """Return the dataset called ``name``; UserError with the nearest names otherwise."""

@@ -106,6 +106,18 @@ ENTRIES: dict[str, Entry] = {
     ),
 }
 PLATFORMS: tuple[str, ...] = tuple(ENTRIES)
+
+
+class LacksPrecision(UserError):
+    """The device has no such arithmetic, and would run another under its name."""
+
+
+class RecordingFailed(UserError):
+    """A device could not record its step, and this process must end: its allocator cannot be trusted."""
+
+
+# What a trainer may be started again without, when that has failed once.
+RECORDING, CUDNN_DEPTHWISE = "recording", "cudnn_depthwise"
 ACCELERATED = frozenset(name for name, entry in ENTRIES.items() if entry.accelerated)
 FAMILIES = {name: entry.family for name, entry in ENTRIES.items() if entry.accelerated}
 TRAINIUM = tuple(name for name, family in FAMILIES.items() if family == "neuron")

@@ -97,7 +97,7 @@ class Plan:
         if (self.packed / dataset / "manifest.json").exists() or data_present(config):
             return None
         if isinstance(config, TableSource):
-            needed = f"{config.table} and {config.folder} are needed"
+            needed = f"{' and '.join(map(str, [*config.files.values(), config.folder]))} are needed"
             return f"the images of {dataset} are not on this machine: {needed}"
         return f"the images of {dataset} are not on this machine: run `cxrbench data get {dataset}`"
 

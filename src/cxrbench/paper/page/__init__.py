@@ -9,7 +9,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -103,7 +103,7 @@ def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: 
     """Write the page about ``study`` from ``results`` into ``out``. UserError when a table is missing."""
     read, reviewed = Results.read(results, study, recorded), read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
-    gathered = _verdicts(read, states) | _items(read) | _cells(read, states)
+    gathered = _verdicts(read, states) | _answers_and_items(read) | _cells_with_evidence(read, states)
     write_text(out, _render(gathered))
 
 
@@ -146,32 +146,52 @@ def _how(row: Any) -> str:
     return " ".join(f"{text.rstrip('.')}.".replace("?.", "?") for text in texts)
 
 
-def _items(read: Results) -> dict[str, Any]:
+def _answers_and_items(read: Results) -> dict[str, Any]:
     """The conclusions, the paper's tables by group, and its figures."""
     values = values_of(read, named_in_sentences())
+    shown, figures_shown = _shown_items(read, "tables"), _shown_items(read, "figures")
     groups: dict[str, list[_PageTable]] = {}
-    for item in items.tables().values():
+    for item in shown.values():
         caption = as_text(item.caption, values)
         groups.setdefault(item.group, []).append(
             _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
         )
     answers = conclusions(values)
+    if read.study.own:
+        asked = _own_words()["questions"]
+        answers = [
+            replace(one, asks=asked[one.topic], claims=(), tables=tuple(set(one.tables) & shown.keys()))
+            for one in answers
+            if one.topic in asked
+        ]
     shown_first = [name for one in answers for name in one.tables]  # a figure has the name of its table
-    figures = sorted(_figures(read, values), key=lambda drawn: drawn[0].name not in shown_first)
-    titles = {name: item.title for name, item in items.tables().items()}
+    drawn = _figures(read, values, figures_shown)
+    figures = sorted(drawn, key=lambda drawn: drawn[0].name not in shown_first)
+    titles = {name: item.title for name, item in shown.items()}
     return {
         "answers": answers,
         "groups": groups,
         "figures": figures,
         "titles": titles,
-        "drawn": items.figures(),
+        "drawn": figures_shown,
     }
 
 
-def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, Markup]]:
-    """Draw every figure; yield it with its caption and its picture."""
+def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
+    """Return the tables or the figures by name: all, or those about an own study, with its captions."""
+    every = items.tables() if kind == "tables" else items.figures()
+    if not read.study.own:
+        return every
+    captions = _own_words()[kind]
+    return {name: replace(item, caption=captions[name]) for name, item in every.items() if name in captions}
+
+
+def _figures(
+    read: Results, values: Values, shown: dict[str, items.Item]
+) -> Iterator[tuple[items.Item, str, Markup]]:
+    """Draw the figures that are shown; yield each with its caption and its picture."""
     with mpl.rc_context(_SVG):
-        for item, figure in drawn_figures(read):
+        for item, figure in drawn_figures(read, shown.values()):
             svg = io.StringIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
             text = " ".join(svg.getvalue().split())
@@ -181,7 +201,7 @@ def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, M
             yield item, as_text(item.caption, values), uri
 
 
-def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
+def _cells_with_evidence(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """The list of all cells and the evidence of those that have any."""
     aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
@@ -229,11 +249,11 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _fact_in_words(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {_shown(part)}" for key, part in value.items())
+        return ", ".join(f"{key.replace('_', ' ')} {_fact_in_words(part)}" for key, part in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_fact_in_words, value))
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return formats.text(value, "measured") if isinstance(value, float) else str(value)
@@ -259,11 +279,13 @@ def _render(gathered: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _shown, "address": _address}
+    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _fact_in_words, "address": _anchor}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    texts = {"style": style, "script": script, "policy": policy, "glossary": _words()["glossary"]}
+    unknown = _own_words()["unknown"] if gathered["study"].own else ()
+    glossary = [one for one in _words()["glossary"] if one["term"] not in unknown]
+    texts = {"style": style, "script": script, "policy": policy, "glossary": glossary}
     return environment.get_template("page.html").render(gathered | texts)
 
 
@@ -286,7 +308,7 @@ def _badge(state: object) -> Markup:
     term = next((one["term"] for one in _words()["glossary"] if text.startswith(one["term"])), None)
     if term is None:
         return Markup('<span class="badge {}">{}</span>').format(colour, text)
-    return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _address(term), text)
+    return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _anchor(term), text)
 
 
 def _linked(text: object) -> Markup:
@@ -299,18 +321,23 @@ def _linked(text: object) -> Markup:
         if term in used:
             return match[0]
         used.add(term)
-        return f'<a href="#{_address(term)}">{match[0]}</a>'
+        return f'<a href="#{_anchor(term)}">{match[0]}</a>'
 
     return Markup(re.sub(rf"(?<![\w/-])(?i:{forms})(?![\w/-])", link, str(escape(visible(text)))))
 
 
-def _address(term: str) -> str:
+def _anchor(term: str) -> str:
     return f"term-{term.replace(' ', '-')}"
 
 
 @cache
 def _words() -> Any:
     return tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _own_words() -> Any:
+    return tomllib.loads((resources.files(__package__) / "own.toml").read_text(encoding="utf-8"))
 
 
 def _hash(text: str) -> str:
