@@ -31,7 +31,14 @@ $(error VENV='$(VENV)': make can have neither blanks nor any of $(SPECIAL) in th
 endif
 export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/.uv/bin
 export PYTHONPATH := $(CURDIR)/src
-# A user without a home that can be written, as in many containers: caches go into the checkout.
+# A user without an entry in the system's list, as in many containers, may have neither name nor HOME.
+ifeq ($(USER)$(LOGNAME),)
+export USER := $(firstword $(shell id -un 2>/dev/null || id -u))
+endif
+ifeq ($(HOME),)
+export HOME := $(shell echo ~)
+endif
+# A user without a home that can be written, as there too: caches go into the checkout.
 CACHE = $${XDG_CACHE_HOME:-$${HOME:-/nonexistent}/.cache}
 ifneq ($(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CACHE)" && echo writable),writable)
 export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache

@@ -29,6 +29,7 @@ from cxrbench.evidence.contribution import (
     machines_of,
     row_in_words,
 )
+from cxrbench.evidence.history import other_recipes
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.private import clean_record, cleaned, without_places
 from cxrbench.evidence.record import LOG, RECORD, Record, read_json, read_record
@@ -332,6 +333,8 @@ def verified_with(cells: list[Cell], runs: Path, recorded: Path, study: Study, w
     store = EvidenceStore(copy)
     store.keep(cells, runs)
     found = verify_recorded(copy, study)
+    for cell, text in other_recipes(copy, {cell: read_record(cell.folder(copy)) for cell in cells}):
+        found.problems.append(f"{cell.folder(copy) / RECORD}: {text}")
     for cell in cells:
         where = cell.folder(copy)
         if cell.platform not in ENTRIES:

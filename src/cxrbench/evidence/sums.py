@@ -1,5 +1,6 @@
 """SHA256SUMS, the hash of every recorded file, and its signature."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -119,7 +120,8 @@ def sign(root: Path, key: Path | None) -> Path:
 
     ssh-keygen asks for the key's passphrase, or has the agent sign when ``key`` is a public key.
     """
-    places = [key] if key else [Path.home() / ".ssh" / name for name in _KEYS]
+    folder = Path(os.path.expanduser("~")) / ".ssh"  # stays ~ for a user without a home
+    places = [key] if key else [folder / name for name in _KEYS]
     if (own := next((place for place in places if place.is_file()), None)) is None:
         raise UserError(f"{places[0]}: there is no such ssh key; name yours with --key")
     if not shutil.which("ssh-keygen"):
