@@ -121,11 +121,15 @@ def bench_gains(
 
 @app.command("metrics")
 def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
-    """Compare the speed of all metrics with scikit-learn called in a loop."""
-    from benchmarks.statistics import bench_metrics
+    """Compare the speed of all metrics, and of a comparison, with scikit-learn and MLstatkit."""
+    from benchmarks.statistics import bench_compare, bench_metrics
 
-    write_json(out, [row := bench_metrics()])
-    _print_numbers(row)
+    rows = [bench_metrics(), bench_compare()]
+    write_json(out, rows)
+    for row in rows:
+        _print_numbers(row)
+    if rows[1]["mlstatkit_seconds"] is None:
+        say("MLstatkit is not installed, so its DeLong test was not timed: pip install MLstatkit")
 
 
 @app.command("steps")

@@ -8,7 +8,7 @@ positive images score lower by as much as makes its expected AUROC, over all pai
 lower by the ``difference`` in each finding: so the truth is known without a simulation. Seeds are fixed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -27,7 +27,9 @@ from cxrbench.statistics.sample import Sample
 SCORED = ("nih128-32px/resnet18", "nih128-32px/convnext_pico")
 IMAGE, SKILL = 0.35, 0.05  # as between recorded runs: 1.4e-5 of patients x run (510 patients), 1e-5 of runs
 SHARE = 0.5  # of the variance of runs, which platforms make anew for a run of one number
-DIFFERENCES, RUNS, PATIENTS = (0.0, 0.005, 0.01, 0.02), (3, 5, 10), (200, 500, 2000)
+DIFFERENCES, RUNS = (0.0, 0.005, 0.01, 0.02), (3, 5, 10)
+# By number of patients: studies, and true differences; many patients take long, so these are two there.
+SETTINGS = {200: (300, DIFFERENCES), 500: (300, DIFFERENCES), 2000: (150, (0.0, MARGIN))}
 FEWEST_POSITIVE = 10  # patients with a finding of the endpoint
 
 
@@ -56,15 +58,13 @@ def shifts(network: Path, difference: float) -> np.ndarray:
     return found
 
 
-def simulate_comparisons(
-    recorded: Path, studies: int = 300, patients: Sequence[int] = PATIENTS
-) -> pd.DataFrame:
-    """Return one row per statement, true difference, number of runs, pairing and number of patients."""
+def simulate_comparisons(recorded: Path, patients: Iterable[int] = SETTINGS) -> pd.DataFrame:
+    """One row per statement, true difference, number of runs, pairing and number of patients."""
     rows = []
     for count in patients:
-        made = pd.DataFrame(
-            row for study in drawn(partial(_study, recorded, count), studies, 5) for row in study
-        )
+        studies, differences = SETTINGS[count]
+        work = partial(_study, recorded, count, differences)
+        made = pd.DataFrame(row for study in drawn(work, studies, 5) for row in study)
         names = ["difference", "runs", "paired"]
         for (difference, runs, paired), cases in made.groupby(names, sort=False):
             for statement in simulated.STATEMENTS:
@@ -75,7 +75,7 @@ def simulate_comparisons(
     return pd.DataFrame(rows, columns=simulated.COMPARISONS.columns)
 
 
-def _study(recorded: Path, count: int, number: int) -> list[dict]:
+def _study(recorded: Path, count: int, differences: Sequence[float], number: int) -> list[dict]:
     """Return what is said in one study of ``count`` patients, by difference, number of runs and pairing."""
     network = recorded / SCORED[number % len(SCORED)]
     rng = np.random.default_rng([5, count, number])
@@ -85,7 +85,7 @@ def _study(recorded: Path, count: int, number: int) -> list[dict]:
     common = [_noise(rng, study) for _ in range(2 * most)]
     first = {seed: _scored(study, _mixed(common[seed], _noise(rng, study))) for seed in range(most)}
     other = [_mixed(common[seed], _noise(rng, study)) for seed in range(2 * most)]
-    for difference in DIFFERENCES:
+    for difference in differences:
         lower = shifts(network, difference) * study.labels
         second = {seed: _scored(study, noise - lower) for seed, noise in enumerate(other)}
         for runs in RUNS:

@@ -284,6 +284,7 @@ def _statements(platforms: list[dict[int, Estimate]], estimable: np.ndarray) -> 
 def main(recorded: Path) -> None:
     """Simulate, write the tables below ``recorded`` and list them in SHA256SUMS."""
     from benchmarks.compare_coverage import simulate_comparisons
+    from benchmarks.compare_recorded import leave_one_out, simulate_pilots
     from benchmarks.mean_coverage import simulate_means
 
     with updated_sums(recorded):
@@ -291,6 +292,8 @@ def main(recorded: Path) -> None:
         write_csv(recorded / simulated.VERDICTS.file, simulate_verdicts())
         write_csv(recorded / simulated.MEANS.file, simulate_means())
         write_csv(recorded / simulated.COMPARISONS.file, simulate_comparisons(recorded))
+        write_csv(recorded / simulated.REFERENCES.file, leave_one_out(recorded))
+        write_csv(recorded / simulated.PILOTS.file, simulate_pilots(recorded))
 
 
 if __name__ == "__main__":

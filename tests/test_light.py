@@ -24,7 +24,7 @@ COME_ALONG = {"botocore", "snakemake_interface_logger_plugins", "urllib3"}  # wi
 COMMANDS = {
     "evaluate": ("evaluate", "seed0.csv", "--replicates", "20"),
     "power": ("power", "--patient-se", "0.0038", "--measured-on", "510"),
-    "compare": ("compare", "seed0.csv", "seed1.csv"),
+    "compare": ("compare", "seed0.csv", "seed1.csv", "--html", "page.html"),
 }
 BLOCKED = """
 import socket, sys

@@ -97,6 +97,20 @@ def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(mine: P
         assert found.lines[0].tolerance == pytest.approx(expected)
 
 
+def test_five_recorded_seeds_are_a_reference(mine: Path, tmp_path: Path) -> None:
+    for seed in range(5):
+        keep(mine, tmp_path, seed, skill=0.3)
+    runs = {skill: keep(mine, tmp_path / str(skill), seed=7, skill=skill) for skill in (0.3, 0.1)}
+    lines = {}
+    for skill, folder in runs.items():
+        change_record(folder, cell=str(CELL))
+        folder.rename(CELL.folder(tmp_path / str(skill)))
+        lines[skill] = compare(CELL, CELL.folder(tmp_path / str(skill)), tmp_path).lines
+    assert [line.inside for line in lines[0.3][:2]] == [True, True]
+    assert "the mean of 5 recorded runs; a change of 0.0" in lines[0.3][0].origin
+    assert lines[0.1][0].inside is False
+
+
 def test_the_spread_of_speed_is_that_of_one_idle_machine(mine: Path, tmp_path: Path) -> None:
     for seed, speed, cpu in ((0, 100.0, "A"), (1, 104.0, "A"), (2, 300.0, "B")):
         keep(mine, tmp_path, seed, timing={"images_per_second": speed}, host={"cpu": cpu})

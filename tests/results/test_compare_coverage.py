@@ -5,8 +5,11 @@ import pandas as pd
 import pytest
 
 from benchmarks.compare_coverage import IMAGE, SCORED, SKILL, base, shifts
+from benchmarks.compare_recorded import _equivalent, _estimates
 from conftest import ROOT
 from cxrbench.results import simulated
+from cxrbench.statistics.pilot import parts_of, power
+from cxrbench.statistics.power import Design
 
 RECORDED = ROOT / "data/recorded"
 
@@ -37,6 +40,41 @@ def test_recorded_comparisons_keep_what_is_promised() -> None:
         here = (worse["what"] == statement) & (worse["difference"] == difference)
         worse.loc[here, "rate"] = 0.2
         assert broken(worse) == [name]
+
+
+def far_off(pilots: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose power is more than ten points from how often simulated studies said "equivalent"."""
+    return pilots[(pilots["power_said"] - pilots["rate"]).abs() > 0.1]
+
+
+def test_power_from_recorded_pilots_is_within_ten_points_of_simulated_studies() -> None:
+    pilots = simulated.PILOTS.read(RECORDED)
+    assert set(pilots["pilot_runs"]) == {3, 5, 10} and set(pilots["network"]) == {"resnet18", "convnext_pico"}
+    assert far_off(pilots).empty
+    assert len(far_off(pilots.assign(power_said=1.0))) > 2
+
+
+def test_a_recorded_pilot_and_its_study_are_recomputed() -> None:
+    recorded = simulated.PILOTS.read(RECORDED)
+    a, b = (_estimates(RECORDED, f"nih128-32px-{name}/resnet18/cpu") for name in ("fp32", "bf16"))
+    a, b = ({seed: side[seed] for seed in range(3)} for side in (a, b))
+    parts = parts_of(a, b, 0, 510, paired=True)
+    row = recorded.query("network == 'resnet18' and pilot_runs == 3 and runs == 3").iloc[0]
+    assert power(parts, Design(510, 3), 0.01) == pytest.approx(row["power_said"], abs=1e-4)
+    rng = np.random.default_rng(1)
+    rate = np.mean([_equivalent(rng, a, b, parts, 3) for _ in range(100)])
+    assert rate == pytest.approx(row["rate"], abs=0.15)
+
+
+def alarms(references: pd.DataFrame) -> pd.DataFrame:
+    """Rows with more false alarms than one in twenty, plus twice their error."""
+    return references[references["rate"] > 0.05 + 2 * references["monte_carlo_error"]]
+
+
+def test_a_recorded_run_is_rarely_outside_its_nine_fellows() -> None:
+    references = simulated.REFERENCES.read(RECORDED)
+    assert list(references["what"]) == [*simulated.OF_RUNS] and alarms(references).empty
+    assert len(alarms(references.assign(rate=0.2))) == 3
 
 
 def test_the_second_platform_is_worse_by_the_difference() -> None:

@@ -44,7 +44,8 @@ def trained(drawn: pd.DataFrame, seeds, shift: float = 0.0, other: int = 0) -> d
 
 @pytest.mark.parametrize("architecture", ["resnet18", "convnext_pico"])
 def test_recorded_runs_give_what_the_parity_table_prints_to_the_last_digit(architecture: str) -> None:
-    sides = {name: tables(RECORDED / f"nih128-32px-{name}/{architecture}/cpu") for name in ("fp32", "bf16")}
+    folders = {name: RECORDED / f"nih128-32px-{name}/{architecture}/cpu" for name in ("fp32", "bf16")}
+    sides = {name: tables(folder, range(5)) for name, folder in folders.items()}
     cells = {
         Cell("d", architecture, name, seed): estimate_cell(table)
         for name, runs in sides.items()
@@ -60,6 +61,10 @@ def test_recorded_runs_give_what_the_parity_table_prints_to_the_last_digit(archi
         ours = [row[name] for name in ("value_a", "value_b", "difference", *ENDS)]
         theirs = pair.loc[row["label"], row["metric"]]
         names = ["mean_a", "mean_b", "difference", "ci_low", "ci_high", "ci90_low", "ci90_high"]
+        if row["label"] == "Hernia":  # four patients: no interval here, as `evaluate` gives none
+            assert ours == [*theirs[names[:3]], None, None, None, None] and row["verdict"] == "cannot_tell"
+            assert "fewer than 5 patients" in row["note"] and row["p_holm"] is None
+            continue
         assert ours == list(theirs[names]), row
         assert row["p_holm"] is None or row["p_holm"] == theirs["p_holm"]
 

@@ -15,11 +15,17 @@ if TYPE_CHECKING:
 
 SOURCES = (
     "Two sets of runs, each a folder, a file, a quoted pattern such as 'a/*.csv', or a recorded name such as"
-    " nih128-32px/resnet18/cpu. With --by: one table of scores."
+    " nih128-32px/resnet18/cpu. With --reference: one run, and the runs that it is to be like. With --by: one"
+    " table of scores."
 )
 _MEANING = (
     "Equivalent: the 90 % interval lies within the margin. Different: the 95 % one excludes zero. Holm's p"
     " is corrected over the findings. F1 has no verdict, because no margin of it is established."
+)
+_OF_REFERENCE = (
+    "Inside: the 95 % interval of the difference from the reference's mean holds zero, as it does for 19 of"
+    " 20 runs like the reference's. Inside is not equivalent: changes below the noticed ones stay hidden."
+    " Holm's p is corrected over the findings."
 )
 
 
@@ -33,6 +39,9 @@ def compare(
             help="Compare the two values of this column in one table with a seed and a score a row."
         ),
     ] = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="A is one run: could it be one of the runs of B?")
+    ] = False,
     common: Annotated[bool, typer.Option("--common", help="Compare the images that all runs share.")] = False,
     mapped: Annotated[
         str | None,
@@ -51,6 +60,10 @@ def compare(
     expect: Annotated[
         str | None, typer.Option(help="Exit with 1 unless this is the verdict, for example equivalent.")
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with it all to this file too.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the intervals as a picture (.png, .pdf, .svg) too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> None:
     """Compare two sets of runs and report whether they are equivalent.
@@ -61,7 +74,8 @@ def compare(
     label, score. Runs are paired by the number in the file's name (seed3.csv).
     Intervals count patients and runs together.
 
-    Example: cxrbench compare nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu
+    Example: cxrbench compare gpu port --html page.html
+    for the folders gpu and port with seed0.csv, seed1.csv, seed2.csv each.
     """
     from cxrbench.statistics.compare_scores import compare_scores
     from cxrbench.statistics.comparison import Verdict, compare_runs
@@ -73,8 +87,10 @@ def compare(
         raise UserError(f"--scores {scores}: use probabilities or logits")
     of_columns = _mapped(mapped)
     if by is not None:
-        if len(sources) != 1:
-            raise UserError("--by takes one table; leave it out to compare two sets of predictions")
+        if len(sources) != 1 or reference:
+            raise UserError(
+                "--by takes one table and no --reference; leave it out to compare two sets of predictions"
+            )
         found = compare_scores(Path(sources[0]), by, margin, of_columns)
     elif len(sources) == 2:
         found = compare_runs(
@@ -87,6 +103,7 @@ def compare(
             logits=scores == "logits",
             findings=[name.strip() for name in findings.split(",")] if findings else (),
             positive_patients=positive_patients,
+            reference=reference,
         )
     else:
         raise UserError(
@@ -98,9 +115,25 @@ def compare(
         print(json.dumps(found.rows, indent=1, allow_nan=False))
     else:
         print("\n".join(_in_a_terminal(found)))
+    if plot or html:
+        from cxrbench.paper.compare_page import write_page, write_plot
+
+        if plot:
+            write_plot(found, plot)
+        if html:
+            write_page(found, html, sources, _options(margin, label_margin, by, reference))
+        for path in filter(None, (plot, html)):
+            say(f"wrote {path}")
     if expect not in (None, found.verdict):
         say(f"the verdict is {found.verdict}, not {expect}")
         raise typer.Exit(1)
+
+
+def _options(margin: float, label_margin: float, by: str | None, reference: bool) -> str:
+    """Those options that decide a verdict, as they were given."""
+    chosen = "" if reference else f" --margin {margin:g}"
+    chosen += "" if reference or by else f" --label-margin {label_margin:g}"
+    return chosen + " --reference" * reference + (f" --by {by}" if by else "")
 
 
 def size_from_pilot(
@@ -169,7 +202,7 @@ def _in_a_terminal(found: Comparison) -> list[str]:
     shown = _laid_out(head, rows)
     if len(shown[0]) > columns():  # a narrow terminal
         shown = _laid_out(head, rows, (0, 3, 4, 6))
-    lines += ["", *shown, "", wrapped(_MEANING, "")]
+    lines += ["", *shown, "", wrapped(_OF_REFERENCE if found.reference else _MEANING, "")]
     if bars := list(words.variance(found.main_parts)):
         lines += ["", *bars]
     if need := found.needs:

@@ -239,7 +239,7 @@ class _Rows:
         self._checked: dict[tuple[str, str], list[str]] = {}
 
     def problems(self, cell: Cell, record: Record, path: Path, digest: str) -> list[str]:
-        """The contradictions to the record's counts, NIH's table or the study's split, in a table of a hash."""
+        """The contradictions to the record's counts, NIH's table or the study's split in a table."""
         self._digests[cell] = digest
         if digest not in self._tables:  # one of many: read again, for sending each costs more
             rows = _without_scores(read_predictions(path))

@@ -2,7 +2,9 @@
 
 The tolerance of a score is what training the same cell again may change: for two runs, ``t * sd * sqrt(2)``
 over the recorded seeds. Both runs score the same images, so nothing is added for patients. With one recorded
-seed 1.96 patient-clustered standard errors stand in. No tolerance depends on the fresh run.
+seed 1.96 patient-clustered standard errors stand in. These tolerances do not depend on the fresh run. From
+``ENOUGH`` recorded seeds on, these are a reference: the fresh run has to be inside the prediction interval
+around their mean, of patients and runs, as in `cxrbench compare RUN REFERENCE --reference`.
 
 A processor with the same instructions gave equal bytes wherever that was tried; one with others rounds
 differently, which a training amplifies as it does another seed. ``reproductions.csv`` has what was measured.
@@ -18,11 +20,13 @@ from scipy import stats
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, load_in_words
 from cxrbench.evidence.store import check_evidence
+from cxrbench.statistics.components import Difference, from_reference
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
 from cxrbench.statistics.metrics import MACRO, in_words
 from cxrbench.study.names import Cell, UserError, find_cells
 
 _Z = 1.96
+ENOUGH = 5  # recorded seeds: the spread of fewer is known to a factor of two at best
 REPRODUCTIONS = "reproductions.csv"  # cells that were trained again: machines, instructions, differences
 SPEED, _STATUS = "images per second", "status"
 _SCORES = {key: in_words(*key) for key in ((MACRO, "auroc"), (MACRO, "f1_macro"))}
@@ -203,12 +207,15 @@ def _packed(record: Record) -> str | None:
 
 def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
     theirs = _estimate(cell.folder(recorded))
-    seeds = [_values(_estimate(seed.folder(recorded))) for seed in _seeds(cell, recorded)]
-    lines = []
+    cells = [_estimate(seed.folder(recorded)) for seed in _seeds(cell, recorded)]
+    seeds, lines = [_values(cell) for cell in cells], []
+    beside = from_reference(mine.estimate, [c.estimate for c in cells]) if len(cells) >= ENOUGH else None
     for key, name in _SCORES.items():
         pair = _values(mine)[name], _values(theirs)[name]
         if not mine.same_images(theirs):
             lines.append(_not_judged(name, *pair, "other images, patients or labels: not judged"))
+        elif beside is not None:
+            lines.append(_beside(name, *pair, beside, mine.keys.index(key), len(cells)))
         elif len(seeds) > 1:
             origin = f"spread of {len(seeds)} recorded seeds"
             lines.append(_judged(name, *pair, _of_two([values[name] for values in seeds]), origin))
@@ -217,6 +224,19 @@ def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
             origin = "one recorded seed: 1.96 clustered standard errors"
             lines.append(_judged(name, *pair, _Z * error, origin))
     return lines
+
+
+def _beside(name: str, yours: float, recorded: float, found: Difference, k: int, runs: int) -> Line:
+    """A score, column ``k``, beside the prediction interval of all recorded ``runs``."""
+    low, high = (float(end[k]) for end in found.interval(0.95))
+    mean = yours - float(found.value[k])
+    if not np.isfinite([low, high]).all():
+        return _not_judged(name, yours, recorded, "not defined on these images: not judged")
+    origin = (
+        f"prediction interval around {mean:.4f}, the mean of {runs} recorded runs; "
+        f"a change of {found.noticeable()[k]:.4f} is noticed in four of five"
+    )
+    return Line(name, yours, recorded, (high - low) / 2, origin, low <= 0 <= high)
 
 
 def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:

@@ -36,6 +36,9 @@ COMPARISONS = Simulation(
     "simulated/comparisons.csv",
     ["what", "difference", "runs", "paired", "patients", *_RATE, "mean_width"],
 )
+REFERENCES = Simulation("simulated/references.csv", ["what", *_RATE, "noticeable"])
+PILOTS = Simulation("simulated/pilots.csv", ["network", "pilot_runs", "runs", "power_said", *_RATE])
+OF_RUNS = ("endpoint", "macro", "findings")  # labels in the column ``what`` of REFERENCES
 # labels in the column ``what`` of COMPARISONS
 SAID_DIFFERENT, SAID_EQUIVALENT, HOLDS = "different", "equivalent", "95 % interval holds the truth"
 STATEMENTS = (SAID_DIFFERENT, SAID_EQUIVALENT, HOLDS)

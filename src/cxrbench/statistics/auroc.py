@@ -118,7 +118,12 @@ class Estimate:
 
 
 def mean_value(seeds: Iterable[Estimate]) -> np.ndarray:
-    """Mean over seeds (K,)."""
+    """Mean over seeds (K,).
+
+    >>> networks = [Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in (0.7, 0.8)]
+    >>> mean_value(networks).round(3).tolist()
+    [0.75]
+    """
     return np.mean([seed.value for seed in seeds], axis=0)
 
 
@@ -142,7 +147,11 @@ def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
 
 
 def effective_clusters(influence: np.ndarray) -> np.ndarray:
-    """How many clusters (K,) carry the variance: all where they do so equally; unlimited where it is zero."""
+    """How many clusters (K,) carry the variance: all where they do so equally; unlimited where it is zero.
+
+    >>> effective_clusters(np.array([[0.1, 0.1], [0.1, 0.0], [0.1, 0.0]])).round(6).tolist()
+    [3.0, 1.0]
+    """
     squares = influence**2
     fourth = (squares**2).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,6 +164,10 @@ def placements(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) ->
     For a positive image the share of negatives below it, for a negative one the share of positives above it,
     each counted by its ``weights`` (n,); the mean over either class is the AUROC. Both classes must be
     present.
+
+    >>> positive, scores = np.array([True, True, False, False]), np.array([0.9, 0.4, 0.4, 0.1])
+    >>> placements(positive, scores, np.ones(4)).tolist()
+    [1.0, 0.75, 0.75, 1.0]
     """
     _, group = np.unique(scores, return_inverse=True)  # equal scores are one group
     positives, negatives = (
@@ -322,6 +335,10 @@ def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarra
     ``share`` and ``working`` variance of each patient, (clusters, L). With a the adjustment, w the shares, s
     the variances and S their sum, tr(M)^2 / tr(M^2) of M = D (diag(s) - w s' - s w' + S w w') D with D =
     diag(a).
+
+    >>> share = np.full((10, 1), 0.1)  # ten patients alike, as in an ordinary mean
+    >>> satterthwaite_of_shares(share, share**2).round(6).tolist()
+    [9.0]
     """
     a = 1 / np.sqrt(1 - share)
     own, p = a**2 * working, a * share

@@ -25,6 +25,16 @@ def compare_scores(
 
     Repeats of a seed are averaged; the side that the table names first is A. Runs with one seed are paired.
     Raises UserError for a table that is not one, with its line.
+
+    >>> import tempfile
+    >>> runs = {"gpu": ["a"] * 3 + ["b"] * 3, "seed": [0, 1, 2] * 2}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "scores.csv"
+    ...     scores = [0.71, 0.72, 0.73, 0.70, 0.72, 0.73]
+    ...     pd.DataFrame(runs).assign(score=scores).to_csv(path)
+    ...     found = compare_scores(path, "gpu", margin=0.02)
+    >>> found.verdict, round(found.main['difference'], 4)
+    ('equivalent', 0.0033)
     """
     if not margin > 0:
         raise UserError(f"margin {margin:g}: a margin is above zero")
@@ -66,7 +76,7 @@ def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
         "difference": float(found.value[0]),
         **{name: float(end) if np.isfinite(end) else None for name, end in zip(names, ends, strict=True)},
         **{
-            "p_holm": None,
+            **{"p_holm": None, "noticeable": None},
             "margin": margin,
             "verdict": str(verdict_of(ends, margin)),
             "images": None,

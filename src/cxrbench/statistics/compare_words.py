@@ -14,8 +14,10 @@ _OPENINGS = {
     Verdict.DIFFERENT: "Different",
     Verdict.INCONCLUSIVE: "Inconclusive",
     Verdict.CANNOT_TELL: "Cannot tell",
+    Verdict.INSIDE: "Inside",
+    Verdict.OUTSIDE: "Outside",
 }
-_MEANING = {  # of the sources of variance
+MEANING = {  # of the sources of variance
     SOURCES[0]: "shared by all runs",
     SOURCES[1]: "particular to a single run",
     SOURCES[2]: "the seed itself",
@@ -23,7 +25,11 @@ _MEANING = {  # of the sources of variance
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    """The quantity of a row: ``mean AUROC``, ``AUROC of Mass``."""
+    """The quantity of a row: ``mean AUROC``, ``AUROC of Mass``.
+
+    >>> name_of({"metric": "auroc", "label": "endpoint"}), name_of({"metric": "auroc", "label": "Mass"})
+    ('mean AUROC', 'AUROC of Mass')
+    """
     metric = {"auroc": "AUROC", "average_precision": "average precision"}.get(row["metric"], row["metric"])
     return MEAN_NAMES.get((row["label"], row["metric"])) or (
         f"{metric} of {row['label']}" if row["label"] else metric
@@ -31,15 +37,25 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def sentence(found: Comparison) -> str:
-    """The answer: verdict, difference, interval, margin, and what was compared."""
+    """The answer: verdict, difference, interval, margin, and what was compared.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> sentence(compare_runs({0: predictions(0)}, {0: predictions(1)})).partition(" (")[0]
+    'Inconclusive: mean AUROC differs by +0.0080'
+    """
     row, verdict = found.main, Verdict(found.verdict)
-    return f"{_OPENINGS[verdict]}: {_because(row, verdict)}. {_compared(row)}."
+    return (
+        f"{_OPENINGS[verdict]}: {_because(row, verdict, found.reference)}. {_compared(row, found.reference)}."
+    )
 
 
-def _because(row: Mapping[str, Any], verdict: Verdict) -> str:
+def _because(row: Mapping[str, Any], verdict: Verdict, reference: bool) -> str:
     name, margin = name_of(row), f"{row['margin']:g}" if row["margin"] else ""
     if verdict is Verdict.CANNOT_TELL:
-        return _why_not(row)
+        return _why_not(row, reference)
+    if verdict in (Verdict.INSIDE, Verdict.OUTSIDE):
+        return _beside_reference(row, verdict)
     differs = f"{name} differs by {_signed(row['difference'])} ({_interval(row, 90)})"
     if verdict is Verdict.EQUIVALENT:
         beside = ", although it differs from zero" if row["ci95_low"] > 0 or row["ci95_high"] < 0 else ""
@@ -53,24 +69,43 @@ def _because(row: Mapping[str, Any], verdict: Verdict) -> str:
     )
 
 
-def _why_not(row: Mapping[str, Any]) -> str:
+def _beside_reference(row: Mapping[str, Any], verdict: Verdict) -> str:
+    """Where a run lies, and what would have been noticed."""
+    low, high = (row["value_a"] - row[f"ci95_{end}"] for end in ("high", "low"))
+    noticed = (
+        f"a true change of {row['noticeable']:.4f} is noticed in four runs of five"
+        if row["noticeable"] is not None
+        else "what it would notice is unknown"
+    )
+    place = "within" if verdict is Verdict.INSIDE else "outside"
+    return (
+        f"{name_of(row)} of the run is {row['value_a']:.4f}, {place} the 95 % prediction interval of the "
+        f"reference, {low:.4f} to {high:.4f}; {noticed}"
+    )
+
+
+def _why_not(row: Mapping[str, Any], reference: bool) -> str:
     """Why a row has no interval, and what to do."""
     name = name_of(row)
     differs = f"{name} differs by {_signed(row['difference'])}"
     if row["difference"] is None:
         return f"{name} is undefined ({row['note'] or 'no value'}); score more positive patients"
     fewest = min(row["runs_a"], row["runs_b"])
-    if fewest == 1 and max(row["runs_a"], row["runs_b"]) > 1:
+    if fewest == 1 and max(row["runs_a"], row["runs_b"]) > 1 and not reference:
         alone = "A" if row["runs_a"] == 1 else "B"
         return (
-            f"{differs}, but {alone} has one run, so its spread is unknown; add runs, or give each side one"
+            f"{differs}, but {alone} has one run, so its spread is unknown; add runs, give each side one, or "
+            "ask with --reference whether one run could be one of the others"
         )
     why = row["note"] or "nothing was seen to vary"
     return f"{differs}, without an interval ({why}); add runs or patients"
 
 
-def _compared(row: Mapping[str, Any]) -> str:
+def _compared(row: Mapping[str, Any], reference: bool) -> str:
     runs = (row["runs_a"], row["runs_b"])
+    if reference:
+        unit = "patients" if row["patients"] else "images, their patients unknown"
+        return f"1 run against {runs[1]}; {row['patients'] or row['images']:,} {unit}"
     how = "paired" if row["paired"] else "unpaired"
     if runs[0] != runs[1]:
         counted = f"{runs[0]} and {runs[1]} runs, {how}"
@@ -95,9 +130,51 @@ def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value + 0.0:+.4f}"
 
 
+def report(found: Comparison) -> str:
+    """A sentence for a paper: what was compared, the difference, its interval, and the margin.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> report(compare_runs({0: predictions(0)}, {0: predictions(0, skill=2)})).partition("). ")[2]
+    'With a margin of 0.01, the two differ.'
+    """
+    row, verdict = found.main, Verdict(found.verdict)
+    name = f"{name_of(row)[0].upper()}{name_of(row)[1:]}"
+    counted = "patients and runs" if row["patients"] else "images and runs" if row["images"] else "runs"
+    if max(row["runs_a"], row["runs_b"]) == 1:
+        counted = counted.removesuffix(" and runs") + ", for these two runs alone"
+    if row["ci90_low"] is None:
+        return f"{name} was compared, without an interval."
+    if found.reference:
+        return (
+            f"{name} of the run was {row['value_a']:.4f}; the mean of {row['runs_b']} reference runs was "
+            f"{row['value_b']:.4f}. The run is {verdict} their 95 % prediction interval, over {counted} (of "
+            f"the difference: {_signed(row['ci95_low'])} to {_signed(row['ci95_high'])})."
+        )
+    concluded = {
+        Verdict.EQUIVALENT: "the two are equivalent",
+        Verdict.DIFFERENT: "the two differ",
+    }.get(verdict, "neither equivalence nor a difference was shown")
+    return (
+        f"{name} differed by {_signed(row['difference'])} (90 % confidence interval "
+        f"{_signed(row['ci90_low'])} to {_signed(row['ci90_high'])}, over {counted}; "
+        f"{_compared(row, False)}). With a margin of {row['margin']:g}, {concluded}."
+    )
+
+
 def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
-    """The head and the rows of the table: every row but average precision of single findings."""
+    """The head and the rows of the table: every row but average precision of single findings. The interval
+    that decides is the second; beside a reference the first column of the two says what would be noticed.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> head, lines = table(compare_runs({0: predictions(0)}, {0: predictions(1)}))
+    >>> head[1:4], lines[0][:4]
+    (['A', 'B', 'A - B'], ['mean AUROC', '0.7487', '0.7406', '+0.0080'])
+    """
     head = ["", "A", "B", "A - B", "90 % interval", "95 % interval", "verdict", "Holm's p"]
+    if found.reference:
+        head = ["", "run", "reference", "difference", "noticed", "95 % interval", "verdict", "Holm's p"]
     lines = []
     for row in found.rows:
         single = (row["label"], row["metric"]) not in MEAN_NAMES
@@ -109,6 +186,8 @@ def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
             else "-"
             for level in (90, 95)
         ]
+        if found.reference:
+            ends[0] = f"{row['noticeable']:.4f}" if row["noticeable"] is not None else "-"
         values = [f"{row[side]:.4f}" if row[side] is not None else "-" for side in ("value_a", "value_b")]
         verdict = (row["verdict"] or "").replace("_", " ")
         p = "" if row["p_holm"] is None else f"{row['p_holm']:.3f}"
@@ -118,7 +197,15 @@ def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def variance(parts: Parts | None) -> Iterator[str]:
-    """Lines with the variance of a difference by source, a bar each; none where there are no parts."""
+    """Lines with the variance of a difference by source, a bar each; none where there are no parts.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
+    >>> _, *sources = variance(compare_runs(a, b).main_parts)
+    >>> [source.split("#")[0].strip() for source in sources[1:]]
+    ['patients x run  82%', 'run             18%']
+    """
     rows = parts.rows() if parts else []
     total = sum(row["variance"] for row in rows)
     if not total:
@@ -126,11 +213,16 @@ def variance(parts: Parts | None) -> Iterator[str]:
     yield f"Standard error of the difference: {total**0.5:.4f}. Its variance by source:"
     for row in rows:
         bar = "#" * round(_BAR * row["fraction"])
-        yield f"  {row['source']:14} {row['fraction']:4.0%}  {bar:{_BAR}}  {_MEANING[row['source']]}"
+        yield f"  {row['source']:14} {row['fraction']:4.0%}  {bar:{_BAR}}  {MEANING[row['source']]}"
 
 
 def settle(need: Needs, verdict: str) -> str:
-    """What these runs could show, and what 80 % power takes, as measured and at worst."""
+    """What these runs could show, and what 80 % power takes, as measured and at worst.
+
+    >>> need = Needs(0.01, 3, 500, 0.6, 0.6, 4, 4, None, None)
+    >>> settle(need, "inconclusive").partition("studies. ")[2]
+    'For 80 % it takes 4 runs on each side with these patients; with 3 runs, no number of patients is enough.'
+    """
     runs, patients = (
         _both(getattr(need, f"{what}_needed_as_measured"), getattr(need, f"{what}_needed_at_worst"), what)
         for what in ("runs", "patients")
@@ -138,11 +230,13 @@ def settle(need: Needs, verdict: str) -> str:
     power = f"{need.power_as_measured:.0%} of studies"
     if need.power_at_worst != need.power_as_measured:
         power += f" ({need.power_at_worst:.0%} at worst, if runs of one number share nothing)"
+    if need.runs_needed_as_measured is not None:
+        runs = f"it takes {runs}"
     opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power of such a study"
     return (
         f"{opening}: with {need.runs} runs each and {need.patients:,} patients, equal platforms are shown "
-        f"equivalent within {need.margin:g} in {power}. For 80 % it takes {runs} with these patients, or "
-        f"{patients} with {need.runs} runs."
+        f"equivalent within {need.margin:g} in {power}. For 80 % {runs} with these patients; with "
+        f"{need.runs} runs, {patients}."
     )
 
 

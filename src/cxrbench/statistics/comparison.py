@@ -10,10 +10,15 @@ nothing about other seeds. With two runs on a side an interval has one degree of
 A row is *equivalent* when its 90 % interval lies inside the margin (two one-sided tests, Schuirmann 1987),
 even if it excludes zero; else *different* when its 95 % interval excludes zero; else *inconclusive*. It is
 *cannot_tell* where there is no interval. F1 has no verdict: no margin of it has a reason.
+
+One run can be compared with a *reference* of several: it is *outside* when zero is outside the 95 % interval
+of its difference from their mean, as one more of them would be in one case of twenty, else *inside*. Patients
+and runs are counted together here too. What a reference would notice is part of the answer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,9 +29,16 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.statistics.auroc import Estimate, mean_value
-from cxrbench.statistics.components import ALPHA, Difference, between_networks, between_platforms
+from cxrbench.statistics.components import (
+    ALPHA,
+    MIN_SEEDS,
+    Difference,
+    between_networks,
+    between_platforms,
+    from_reference,
+)
 from cxrbench.statistics.errors import UserError
-from cxrbench.statistics.estimates import ENDPOINT, FEWEST_POSITIVE, CellEstimate, estimate
+from cxrbench.statistics.estimates import CERTAIN, ENDPOINT, FEWEST_POSITIVE, CellEstimate, estimate
 from cxrbench.statistics.parity import compared_seeds, holm
 from cxrbench.statistics.pilot import Needs, Parts, needs, parts_of
 from cxrbench.statistics.runs import Runs, Source, aligned, read_runs, same_files
@@ -54,6 +66,8 @@ class Verdict(StrEnum):
     DIFFERENT = "different"
     INCONCLUSIVE = "inconclusive"
     CANNOT_TELL = "cannot_tell"
+    INSIDE = "inside"
+    OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
@@ -62,12 +76,13 @@ class Comparison:
 
     ``rows``: a dictionary per metric and label with the same keys in all, None where undefined; the first is
     the main row. ``notes`` are for the reader. ``parts``: the variance of a mean's difference by source, by
-    metric and label, where each side has two runs.
+    metric and label, where each side has two runs. ``reference``: whether A is one run and B is a reference.
     """
 
     rows: list[dict[str, Any]]
     notes: list[str]
     parts: Mapping[tuple[str, str], Parts] = field(default_factory=dict)
+    reference: bool = False
 
     @property
     def main(self) -> dict[str, Any]:
@@ -107,23 +122,45 @@ def compare_runs(
     findings: Collection[str] = (),
     positive_patients: int = FEWEST_POSITIVE,
     names: tuple[str, str] = ("A", "B"),
+    reference: bool = False,
 ) -> Comparison:
     """The comparison of the runs of ``a`` with those of ``b``: a folder, a pattern, a file or {seed: table}.
 
     ``margin`` is of means over findings, ``label_margin`` of a single finding; ``common`` compares the images
     that all runs share; ``columns`` maps our columns to the files'; with ``logits`` scores are any finite
     numbers; ``findings`` are those to compare. The main row is the mean AUROC over findings with
-    ``positive_patients`` positive test patients or more. Raises UserError for what cannot be compared.
+    ``positive_patients`` positive test patients or more. ``reference``: ``a`` is one run, and the question is
+    whether it could be one of ``b``. Raises UserError for what cannot be compared.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
+    >>> found = compare_runs(a, b, margin=0.05)
+    >>> found.verdict, round(found.main['difference'], 4), found.main['runs_a'], found.main['paired']
+    ('inconclusive', 0.0406, 3, True)
     """
     for name, value in (("margin", margin), ("label_margin", label_margin)):
         if not value > 0:
             raise UserError(f"{name} {value:g}: a margin is above zero")
     sides = [read_runs(s, name, columns, logits, findings) for s, name in zip((a, b), names, strict=True)]
-    chosen, notes = _compared(*sides)
+    chosen, notes = _against(*sides) if reference else _compared(*sides)
     first, second, more = aligned(*chosen, common)
     scored = _scored(first, positive_patients), _scored(second, positive_patients)
     notes = [*_itself(*sides), *notes, *more]
-    return judged(*scored, (margin, label_margin), notes, first.numbered and second.numbered)
+    return judged(*scored, (margin, label_margin), notes, first.numbered and second.numbered, reference)
+
+
+def _against(run: Runs, reference: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
+    """The run and its reference, and notes; UserError where they are not one run and enough of them."""
+    if len(run.tables) != 1:
+        raise UserError(
+            f"--reference compares one run with several; {run.name} has {len(run.tables)}: name one file, or "
+            "leave out --reference to compare two sets"
+        )
+    if (count := len(reference.tables)) < MIN_SEEDS:
+        raise UserError(
+            f"a reference takes {MIN_SEEDS} runs, better ten; {reference.name} has {count}: add runs"
+        )
+    return (run, reference), [*run.notes, *reference.notes]
 
 
 def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
@@ -174,10 +211,12 @@ def judged(
     margins: tuple[float, float] = (MARGIN, LABEL_MARGIN),
     notes: Sequence[str] = (),
     numbered: bool = True,
+    reference: bool = False,
 ) -> Comparison:
-    """Return the comparison of two sides that scored the same images; the runs of each are by number.
+    """The comparison of two sides that scored the same images; the runs of each are by number.
 
     ``margins``: of means, of single findings. ``numbered``: runs with one number belong together.
+    ``reference``: ``a`` is one run, ``b`` its reference.
     """
     cell = next(iter(a.values()))
     sample, unit = cell.sample, cell.scope.unit
@@ -185,11 +224,11 @@ def judged(
         raise UserError(
             f"{sample.n_clusters} test {unit}s: an interval takes {FEWEST_PATIENTS} or more; score more"
         )
-    paired = numbered and a.keys() == b.keys()
+    paired = numbered and a.keys() == b.keys() and not reference
     if not paired and a.keys() & b.keys():
         b = {-1 - number: run for number, run in b.items()}  # keys of no run of a
     sides = [{number: run.estimate for number, run in side.items()} for side in (a, b)]
-    rows = _rows(cell, sides, _same_scores(a, b, paired), margins)
+    rows = _rows(cell, sides, _same_scores(a, b, paired), margins, reference)
     design = {
         **{"runs_a": len(a), "runs_b": len(b), "paired": paired},
         "patients": sample.n_clusters if sample.by_patient else None,
@@ -202,12 +241,19 @@ def judged(
         for k, (label, metric) in enumerate(cell.keys)
         if label not in sample.names and min(len(a), len(b)) > 1
     }
-    return Comparison(rows, list(dict.fromkeys([*_about(cell, rows, a, b), *notes])), parts)
+    return Comparison(rows, list(dict.fromkeys([*_about(cell, rows, a, b), *notes])), parts, reference)
 
 
 def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
     """Return the difference (K,) of the means over each side's runs; with one run against several, without a
-    variance."""
+    variance.
+
+    >>> from cxrbench.statistics.auroc import auroc
+    >>> from cxrbench.statistics.examples import predictions
+    >>> a, b = ({s: auroc(sample_of(predictions(10 * k + s))) for s in range(3)} for k in (0, 1))
+    >>> difference_of(a, b).value.round(4).tolist()
+    [0.058, 0.0232]
+    """
     fewest, most = sorted((len(a), len(b)))
     if most == 1:
         (one,), (two,) = a.values(), b.values()
@@ -223,11 +269,19 @@ def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Diffe
     return found
 
 
-def verdict_of(ends: Sequence[float], margin: float) -> Verdict:
-    """Return the verdict of a row by the ``ends`` of its 90 % and 95 % intervals, NaN where there is none."""
+def verdict_of(ends: Sequence[float], margin: float | None) -> Verdict:
+    """The verdict of a row by the ``ends`` of its 90 % and 95 % intervals, NaN where there is none.
+
+    Without a ``margin`` it is about a run and its reference.
+
+    >>> [str(verdict_of([-0.002, 0.004, -0.003, 0.005], margin)) for margin in (0.01, 0.003, None)]
+    ['equivalent', 'inconclusive', 'inside']
+    """
     low90, high90, low95, high95 = ends
     if not np.isfinite(ends).all():
         return Verdict.CANNOT_TELL
+    if margin is None:
+        return Verdict.INSIDE if low95 <= 0 <= high95 else Verdict.OUTSIDE
     if -margin < low90 and high90 < margin:
         return Verdict.EQUIVALENT
     return Verdict.DIFFERENT if low95 > 0 or high95 < 0 else Verdict.INCONCLUSIVE
@@ -238,22 +292,30 @@ def _rows(
     sides: Sequence[Mapping[int, Estimate]],
     same: np.ndarray,
     margins: tuple[float, float],
+    reference: bool,
 ) -> list[dict[str, Any]]:
-    """Return a row per (label, metric): AUROC of the endpoint, macro and findings first, then other metrics.
+    """A row per (label, metric): AUROC of the endpoint, macro and findings first, then other metrics.
 
     ``same`` (L,): findings whose scores are equal on both sides.
     """
-    difference, names = difference_of(*sides), cell.sample.names
+    names = cell.sample.names
+    if reference:
+        difference = from_reference(next(iter(sides[0].values())), list(sides[1].values()))
+    else:
+        difference = difference_of(*sides)
     means = [mean_value(side.values()) for side in sides]
     of_labels = [np.array([label in (name, *_MEANS) for name in names]) for label, _ in cell.keys]
     known = (difference.error == 0) & np.array([same[mask].all() for mask in of_labels])
     # Where nothing was seen to vary though scores differ, there is no error, and no proof of agreement.
+    # A finding with too few patients has no interval: its variance is a guess.
+    few = cell.too_few & ~known
+    judgeable = ((difference.error > 0) & ~few) | known
     ends = [
-        np.where((difference.error > 0) | known, end, np.nan)
+        np.where(judgeable, end, np.nan)
         for level in (1 - 2 * ALPHA, 1 - ALPHA)
         for end in difference.interval(level)
     ]
-    fewest = min(map(len, sides))
+    fewest = len(sides[1]) if reference else min(map(len, sides))
     p = np.where(known, 1.0, difference.p_among_many(fewest) if fewest > 1 else difference.p_different())
     corrected = np.full(len(p), np.nan)
     for metric in METRICS:
@@ -265,22 +327,23 @@ def _rows(
         f1 = metric.startswith("f1")
         if f1 and not np.isfinite([mean[k] for mean in means]).all():
             continue
-        margin = margins[label in names]
+        margin = None if f1 or reference else margins[label in names]
         values = {
             **{"value_a": means[0][k], "value_b": means[1][k], "difference": difference.value[k]},
             **dict(
                 zip(("ci90_low", "ci90_high", "ci95_low", "ci95_high"), (end[k] for end in ends), strict=True)
             ),
-            "p_holm": corrected[k],
+            "p_holm": corrected[k] if judgeable[k] else np.nan,  # one of its family all the same
+            "noticeable": difference.noticeable()[k] if reference and judgeable[k] else np.nan,
         }
         rows.append(
             {
                 **{"metric": metric, "label": label},
                 **{name: float(value) if np.isfinite(value) else None for name, value in values.items()},
-                "margin": None if f1 else margin,
-                "verdict": None if f1 else str(verdict_of([end[k] for end in ends], margin)),
+                "margin": margin,
+                "verdict": None if f1 and not reference else str(verdict_of([e[k] for e in ends], margin)),
                 "images": int(cell.sample.counts[:, of_labels[k]].any(axis=1).sum()),
-                "note": cell.note[k] or None,
+                "note": "; ".join(filter(None, [cell.note[k], cell.few_note * bool(few[k])])) or None,
             }
         )
     return rows
@@ -318,19 +381,10 @@ def _about(
     elif fewest == 2:
         notes.append("two runs on a side: their spread has one degree of freedom, so intervals are wide")
     for name, side in (("A", a), ("B", b)):
-        for k, finding in enumerate(cell.sample.names):
-            column = cell.keys.index((finding, "auroc"))
-            runs = list(side.values())
-            constant = sum(bool(np.ptp(run.sample.scores[:, k]) == 0) for run in runs)
-            perfect = sum(run.estimate.value[column] in (0, 1) for run in runs)
-            if constant:
-                notes.append(f"{name}: all scores of {finding} are equal in {constant} of {len(runs)} runs")
-            if perfect:
-                value = f"{runs[0].estimate.value[column]:.0f}"
-                notes.append(
-                    f"{name}: the AUROC of {finding} is {value} in {perfect} of {len(runs)} runs: scores "
-                    "without an error have no interval, and means take them as known exactly"
-                )
+        certain = Counter(why for run in side.values() for why in run.certain().values())
+        notes += [
+            f"{name}: {why} in {count} of {len(side)} runs: {CERTAIN}" for why, count in certain.items()
+        ]
     for row in rows:
         if row["label"] in _MEANS and row["note"]:
             notes.append(f"{MEAN_NAMES[row['label'], row['metric']]}: {row['note']}")

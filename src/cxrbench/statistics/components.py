@@ -9,13 +9,13 @@ platforms with the same seeds are compared seed by seed.
 ``spread`` says what varies in a mean over seeds: training seeds, test patients, each alone and both together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr, stdtrit
+from scipy.special import nctdtrinc, stdtr, stdtrit
 
 from cxrbench.statistics.auroc import Estimate, effective_clusters, mean_influence, mean_value
 from cxrbench.statistics.estimates import CellEstimate, RunT, bounds, patients_part
@@ -72,6 +72,11 @@ class Difference:
         quantiles = stdtrit(self.freedom, 1 - ALPHA) + stdtrit(self.freedom, (1 + POWER) / 2)
         return quantiles * self.error
 
+    def noticeable(self) -> np.ndarray:
+        """The true difference (K,) whose 95 % interval would exclude zero in four of five studies."""
+        beyond = stdtrit(self.freedom, 1 - ALPHA / 2)
+        return np.asarray(nctdtrinc(self.freedom, 1 - POWER, beyond) * self.error)
+
 
 def between_platforms(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
     """Mean over ``a``'s seeds minus mean over ``b``'s, on the same images: seed -> estimate, at least two.
@@ -117,6 +122,10 @@ def over_seeds(seeds: list[Estimate], patients: Patients | None = None) -> Diffe
     """The mean over a platform's ``seeds`` (two or more) with the spread of patients and seeds.
 
     ``patients``: the patients' variance and its degrees of freedom, in place of those of the influence.
+
+    >>> runs = [Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in (0.70, 0.71, 0.72)]
+    >>> [end.round(3).tolist() for end in over_seeds(runs).interval(0.95)]
+    [[0.685], [0.735]]
     """
     return _difference(mean_value(seeds), mean_influence(seeds), [(seeds, 1 / len(seeds))], patients)
 
@@ -125,11 +134,30 @@ def within_platform(seeds: list[Estimate]) -> Difference:
     """The noise floor: the first half of a platform's ``seeds`` (two or more) against the rest.
 
     Nothing differs by construction, so all seeds share one variance with n - 1 degrees of freedom.
+
+    >>> runs = [Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in (0.70, 0.72, 0.71, 0.71)]
+    >>> within_platform(runs).value.round(4).tolist()
+    [0.0]
     """
     half = len(seeds) // 2
     weight = 1 / half + 1 / (len(seeds) - half)
     value, influence = (mean(seeds[:half]) - mean(seeds[half:]) for mean in (mean_value, mean_influence))
     return _difference(value, influence, [(seeds, weight)])
+
+
+def from_reference(run: Estimate, reference: Sequence[Estimate]) -> Difference:
+    """One run minus the mean over the ``reference`` runs (two or more), all on the same images.
+
+    If the run is one more of them, the difference has 1 + 1/n times the variance of one run, for n of them.
+
+    >>> values = 0.70, 0.71, 0.72, 0.76
+    >>> *runs, new = (Estimate(np.array([v]), np.zeros((4, 1)), np.array([3.0])) for v in values)
+    >>> [end.round(3).tolist() for end in from_reference(new, runs).interval(0.95)]
+    [[0.0], [0.1]]
+    """
+    value = run.value - mean_value(reference)
+    influence = run.influence - mean_influence(reference)
+    return _difference(value, influence, [(list(reference), 1 + 1 / len(reference))])
 
 
 def _difference(
@@ -171,7 +199,13 @@ def seed_variance(seeds: list[Estimate]) -> np.ndarray:
 
 
 def patient_sampling_variance(seeds: list[Estimate]) -> np.ndarray:
-    """The part of ``seed_variance`` (K,) that the choice of patients alone would cause."""
+    """The part of ``seed_variance`` (K,) that the choice of patients alone would cause.
+
+    >>> one, two = (np.array([[i], [-i]]) for i in (0.01, 0.03))
+    >>> runs = [Estimate(np.array([0.7]), influence, np.array([1.0])) for influence in (one, two)]
+    >>> patient_sampling_variance(runs).round(6).tolist()
+    [0.0004]
+    """
     centre = mean_influence(seeds)
     return sum(((seed.influence - centre) ** 2).sum(axis=0) for seed in seeds) / (len(seeds) - 1)
 
@@ -212,6 +246,8 @@ def _spread_rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
     if len(seeds) >= MIN_SEEDS and paired:
         mean = over_seeds(estimates, patients_part(list(seeds.values())))
         columns["ci_low"], columns["ci_high"] = bounds(first.keys, mean.value, mean.error, mean.freedom)
+        for end in (columns["ci_low"], columns["ci_high"]):
+            end[list(first.alone)] = end[list(first.alone.values())]
     if len(seeds) > 1:
         variance = seed_variance(estimates)
         columns["seed_sd"] = np.sqrt(variance)

@@ -5,7 +5,11 @@ from collections.abc import Iterable
 
 
 def printable(text: object) -> str:
-    """Return ``text`` with control characters escaped: names must not steer a terminal."""
+    r"""Return ``text`` with control characters escaped: names must not steer a terminal.
+
+    >>> printable("a\x1b[31mred")
+    'a\\x1b[31mred'
+    """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
@@ -17,17 +21,29 @@ class UserError(Exception):
 
 
 def nearest(word: str, names: Iterable[str], count: int = 3) -> str:
-    """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string."""
+    """A hint such as ``; did you mean 'resnet18'?`` for a misspelt ``word``, or an empty string.
+
+    >>> nearest("resnet81", ["resnet18", "convnext_pico"])
+    "; did you mean 'resnet18'?"
+    """
     close = difflib.get_close_matches(word, list(map(str, names)), n=count, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def and_more(count: int) -> str:
-    """Return `` and 3 more``; nothing where there are none."""
+    """Return `` and 3 more``; nothing where there are none.
+
+    >>> f"Mass{and_more(2)}", f"Mass{and_more(0)}"
+    ('Mass and 2 more', 'Mass')
+    """
     return f" and {count:,} more" if count else ""
 
 
 def shortened(value: object) -> str:
-    """Return a value for a message: printable, and the beginning alone when it is long."""
+    """Return a value for a message: printable, and the beginning alone when it is long.
+
+    >>> shortened("x" * 101)[-22:]
+    'xx... (101 characters)'
+    """
     text = printable(value)
     return text if len(text) <= 100 else f"{text[:60]}... ({len(text)} characters)"

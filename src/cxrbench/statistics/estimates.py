@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -61,7 +62,9 @@ from cxrbench.statistics.sample import (
 )
 
 FEWEST_POSITIVE = 10  # test patients with a finding of the main endpoint, where nothing else was declared
-ALL_METRICS = (*RANKED, *PLAIN, *TUNED, *POOLED, *IMAGE_LEVEL)
+_BY_FINDING = (*RANKED, *PLAIN, *TUNED)
+CERTAIN = "an AUROC without an error has no interval, and means take it as known exactly"
+ALL_METRICS = (*_BY_FINDING, *POOLED, *IMAGE_LEVEL)
 
 
 class Run(Protocol):
@@ -101,11 +104,42 @@ class CellEstimate:
 
     @property
     def too_few(self) -> np.ndarray:
-        """Which columns (K,) are of a finding with a value and too few patients for an interval."""
+        """Which columns (K,) are of a finding, or a mean over one, with too few patients for an interval of
+        its value."""
         few = np.zeros(len(self.keys), dtype=bool)
         for columns, metric in self._of_findings():
             few[columns] = self.parts[metric].patients < FEWEST
+        few[list(self.alone)] = few[list(self.alone.values())]
         return few & np.isfinite(self.estimate.value)
+
+    @property
+    def few_note(self) -> str:
+        """Why such a column has no interval."""
+        return f"no interval: fewer than {FEWEST} {self.scope.unit}s"
+
+    @cached_property
+    def alone(self) -> dict[int, int]:
+        """The columns of means over a single finding, each with that finding's."""
+        columns = {key: k for k, key in enumerate(self.keys)}
+        found: dict[int, int] = {}
+        for k, (label, metric) in enumerate(self.keys):
+            of = "f1" if metric == "f1_macro" else metric
+            averaged = _means(self.scope, of).get(label) if of in _BY_FINDING else None
+            if averaged is not None and averaged.sum() == 1:
+                single = columns.get((self.sample.names[int(np.argmax(averaged))], of))
+                found |= {} if single is None else {k: single}
+        return found
+
+    def certain(self) -> dict[str, str]:
+        """By finding, why its AUROC has a value without an error, which means take as known exactly."""
+        found = {}
+        for k, name in enumerate(self.sample.names):
+            value = self.estimate.value[self.keys.index((name, "auroc"))]
+            if np.isfinite(value) and np.ptp(self.sample.scores[self.sample.counts[:, k], k]) == 0:
+                found[name] = f"all scores of {name} are equal"
+            elif value in (0, 1):
+                found[name] = f"the AUROC of {name} is {value:.0f}"
+        return found
 
     def _of_findings(self) -> list[tuple[list[int], str]]:
         """Return the columns of single findings of each metric that has ``parts``."""
@@ -136,12 +170,25 @@ class CellEstimate:
         )
 
 
+def _means(scope: Scope, metric: str) -> dict[str, np.ndarray]:
+    """Which findings (L,) each mean of a ``metric`` by finding is over."""
+    means = {MACRO: scope.averaged(scope.tuned if metric in TUNED else scope.counted)}
+    if METRICS[metric].endpoint:
+        means[ENDPOINT] = means[MACRO] & scope.many
+    return means
+
+
 def patients_part(networks: Sequence[CellEstimate]) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance (K,) of the mean over ``networks`` due to patients, and its degrees of freedom
     (K,).
 
     The networks scored the same images; one is its own mean. Single findings have a moderated variance, with
     the part of their thresholds added, and NaN where they have too few patients.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> variance, degrees = patients_part([estimate_cell(predictions(run)).only("auroc") for run in (0, 1)])
+    >>> np.sqrt(variance[:2]).round(3).tolist()
+    [0.051, 0.055]
     """
     first, *others = networks
     influence = mean_influence([network.estimate for network in networks])
@@ -192,6 +239,12 @@ def estimate(
     """Return the same of two samples, the second of which gives the thresholds.
 
     ``metrics``: those that are wanted, of ``ALL_METRICS``; a metric comes with all its labels and means.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> table = predictions()
+    >>> cell = estimate(sample_of(table), validation_of(table), least=5, metrics=["auroc"])
+    >>> dict(zip((label for label, _ in cell.keys), cell.estimate.value.round(3).tolist(), strict=True))
+    {'Edema': 0.73, 'Mass': 0.767, 'macro': 0.749, 'endpoint': 0.749}
     """
     thresholds = choose_thresholds(val) if val is not None else None
     scope = scope_of(sample, thresholds, least)
@@ -268,15 +321,12 @@ def _freedom(sample: Sample, metric: str) -> np.ndarray:
 
 def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str], Estimate, list[str]]:
     """Return a metric's labels, its columns (per-label ones with their mean added), and a note for each."""
-    if metric in (*RANKED, *PLAIN, *TUNED):
+    if metric in _BY_FINDING:
         included = scope.tuned if metric in TUNED else scope.counted
         labels, usable = list(scope.names), scope.estimable
         notes = ["" if has_value else scope.reason(k) for k, has_value in enumerate(included)]
-        means = {MACRO: scope.averaged(included)}
-        if METRICS[metric].endpoint:
-            means[ENDPOINT] = means[MACRO] & scope.many
         single = estimate
-        for name, averaged in means.items():
+        for name, averaged in _means(scope, metric).items():
             mean = single.mean(averaged)
             estimate = estimate.with_column(mean)
             labels.append(name)
@@ -326,6 +376,11 @@ def bounds(
     scale, of others cut to their range.
 
     NaN where the error is zero or unknown.
+
+    >>> keys = (("Mass", "auroc"), ("macro", "brier"))
+    >>> low, high = bounds(keys, np.array([0.8, 0.1]), np.array([0.05, 0.02]), np.array([30.0, 30.0]))
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.679, 0.059], [0.883, 0.141])
     """
     from scipy.special import stdtrit  # as in interval
 

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cxrbench.statistics.auroc import FEWEST, auroc
+from cxrbench.statistics.auroc import auroc
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import (
+    CERTAIN,
     FEWEST_POSITIVE,
     CellEstimate,
     areas_with_ends,
@@ -34,7 +35,7 @@ from cxrbench.statistics.measures import (
     per_label_measures,
     totals_of,
 )
-from cxrbench.statistics.metrics import ENDPOINT, IMAGE_LEVEL, MACRO, WITH_THRESHOLDS
+from cxrbench.statistics.metrics import ENDPOINT, IMAGE_LEVEL, MACRO, WITH_THRESHOLDS, in_words
 from cxrbench.statistics.sample import MIN_PATIENTS, REFITS, Sample, Scope, sample_of, weight_blocks
 
 COLUMNS = [
@@ -73,18 +74,30 @@ def evaluate(
     rows.sort(key=lambda row: row[1] != "auroc")  # the rest stays in order
     named = ["label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few", "note"]
     table = pd.DataFrame(rows, columns=named)
-    return Evaluation(_with_sizes(table, cell.sample), _notes(cell.scope))
+    return Evaluation(_with_sizes(table, cell.sample), [*_notes(cell.scope), *_about_means(cell)])
 
 
 def one_per_metric(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per metric: AUROC's interval is over patients, where its cell has one."""
+    """Return one row per metric: AUROC's interval is over patients, where its cell has one.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> table = evaluate(predictions(), replicates=10).table
+    >>> len(table) - len(one_per_metric(table))  # of AUROC, the rows over images
+    4
+    """
     cells = table["cell"] if "cell" in table else pd.Series("", index=table.index)
     by_patient = (table["ci_method"] == "delong-patient").groupby(cells).transform("any")
     return table[~(by_patient & (table["ci_method"] == "delong-image"))].reset_index(drop=True)
 
 
 def prevalence(rows: pd.DataFrame) -> pd.Series:
-    """Return the share of positive images of each label in rows of the table, a mean over seeds."""
+    """Return the share of positive images of each label in rows of the table, a mean over seeds.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> rows = evaluate(predictions(), replicates=10).table.query("metric == 'auroc' and label == 'Mass'")
+    >>> prevalence(rows).round(3).to_dict()
+    {'Mass': 0.275}
+    """
     return (rows["n_positive"] / rows["n_images"]).groupby(rows["label"], sort=False).mean()
 
 
@@ -92,6 +105,8 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
     estimate, unit = cell.estimate, cell.scope.unit
     variance, degrees = patients_part([cell])
     low, high = bounds(cell.keys, estimate.value, np.sqrt(variance), degrees)
+    for end in (low, high):
+        end[list(cell.alone)] = end[list(cell.alone.values())]
     few = cell.too_few
     for k, (label, metric) in enumerate(cell.keys):
         tuned = metric in WITH_THRESHOLDS
@@ -103,13 +118,17 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
             method, why = f"delong-{unit}", f"no interval: the scores order every {unit} alike"
         note = _join(note, why) if estimate.error[k] == 0 else note
         if few[k] and estimate.error[k] > 0:
-            note = _join(note, f"no interval: fewer than {FEWEST} {unit}s")
+            note = _join(note, cell.few_note)
         yield label, metric, estimate.value[k], low[k], high[k], method, few[k], note
     if cell.sample.by_patient:
         images, averaged = cell.sample.as_images(), cell.scope.averaged(cell.scope.counted)
         areas = auroc(images)
         both = areas.with_mean(averaged).with_column(areas.mean(averaged & cell.scope.many))
-        for k, row in enumerate(areas_with_ends(images, both).itertuples()):
+        ends = areas_with_ends(images, both)
+        for mean, single in cell.alone.items():
+            if mean < len(ends):  # the columns of AUROC are the first
+                ends.loc[mean] = ends.loc[single]
+        for k, row in enumerate(ends.itertuples()):
             found_by_image = row.value, row.ci_low, row.ci_high, "delong-image", row.too_few
             yield cell.keys[k][0], "auroc", *found_by_image, cell.note[k]
 
@@ -179,8 +198,18 @@ def _notes(scope: Scope) -> list[str]:
             f"some labels are missing: a finding is judged on the images that have its label (n_images), and "
             f"a measure of whole images on the {scope.whole} that have all labels"
         )
-    means = ((MACRO, scope.mean_note(scope.averaged(scope.counted))), (ENDPOINT, scope.endpoint_note()))
-    return [*notes, *(f"{name}: {why}" for name, why in (*reasons, *means) if why)]
+    return [*notes, *(f"{name}: {why}" for name, why in reasons if why)]
+
+
+def _about_means(cell: CellEstimate) -> Iterator[str]:
+    """Yield notes on AUROCs without an error, and on what means over findings leave out, each text once."""
+    yield from (f"{why}: {CERTAIN}" for why in cell.certain().values())
+    same: dict[str, dict[str, None]] = {}  # by note the means that it is about, as a set in order
+    for (label, metric), note in zip(cell.keys, cell.note, strict=True):
+        left_out = metric in WITH_THRESHOLDS and cell.scope.thresholds is None  # as all of its rows
+        if label in (ENDPOINT, MACRO) and note and not left_out:
+            same.setdefault(note, {})[in_words(label, metric)] = None
+    yield from (f"{', '.join(names)}: {note}" for note, names in same.items())
 
 
 class Control(NamedTuple):
@@ -202,6 +231,10 @@ def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]
 
     Shuffled labels must give 0.5 within the patient-clustered interval at ``SHUFFLED``. Labels in patient
     order go to patients in random order (fixed by ``seed``), so that they stay clustered.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> {control.name: control.ok for control in check_controls(predictions())}
+    {'constant score': True, 'label as score': True, 'shuffled labels': True}
     """
     sample = sample_of(predictions)
     constant, perfect = np.full_like(sample.scores, 0.5), sample.labels.astype(float)

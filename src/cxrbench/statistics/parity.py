@@ -114,7 +114,13 @@ def _pairs(platforms: dict[str, Seeds]) -> Iterator[_Pair]:
 
 
 def compared_seeds(a: Mapping[int, T], b: Mapping[int, T]) -> tuple[dict[int, T], dict[int, T]]:
-    """Return the seeds of each side that are compared: those they share, where these are enough."""
+    """Return the seeds of each side that are compared: those they share, where these are enough.
+
+    >>> compared_seeds({0: "a", 1: "b", 2: "c", 3: "d"}, {1: "e", 2: "f", 3: "g"})[1]
+    {1: 'e', 2: 'f', 3: 'g'}
+    >>> [list(side) for side in compared_seeds({0: "a", 1: "b", 2: "c"}, {2: "d", 3: "e", 4: "f"})]
+    [[0, 1, 2], [2, 3, 4]]
+    """
     shared = a.keys() & b.keys()
     enough = MIN_SEEDS if min(len(a), len(b)) >= MIN_SEEDS else 2  # too few are paired, without a verdict
     if len(shared) < enough:

@@ -88,7 +88,16 @@ class Needs:
 def parts_of(
     a: Mapping[int, Estimate], b: Mapping[int, Estimate], k: int, patients: int, paired: bool
 ) -> Parts:
-    """Return the variance of the difference in column ``k`` by source; each side has two runs or more."""
+    """Return the variance of the difference in column ``k`` by source; each side has two runs or more.
+
+    >>> from cxrbench.statistics.auroc import auroc
+    >>> from cxrbench.statistics.examples import predictions
+    >>> from cxrbench.statistics.sample import sample_of
+    >>> a, b = ({s: auroc(sample_of(predictions(10 * k + s))) for s in range(3)} for k in (0, 1))
+    >>> parts = parts_of(a, b, 0, patients=40, paired=True)
+    >>> parts.runs, [f"{part:.1e}" for part in parts.whole]
+    (3, ['0.0e+00', '5.6e-04', '0.0e+00'])
+    """
     sides = [[_column(run, k) for run in side.values()] for side in (a, b)]
     influence = mean_influence(sides[0]) - mean_influence(sides[1])
     groups = [[between_networks(*pair) for pair in zip(*sides, strict=True)]] if paired else sides
@@ -119,7 +128,12 @@ def _column(run: Estimate, k: int) -> Estimate:
 
 
 def power(parts: Parts, design: Design, margin: float) -> float:
-    """Return the probability of "equivalent" within ``margin`` at a true difference of zero."""
+    """Return the probability of "equivalent" within ``margin`` at a true difference of zero.
+
+    >>> parts = Parts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
+    >>> round(power(parts, Design(patients=500, seeds=3), margin=0.01), 2)
+    0.52
+    """
     scale = parts.patients / design.patients
     shared, luck = parts.shared * scale, parts.by_run * scale / design.seeds
     total = shared + luck + parts.run / design.seeds
@@ -140,7 +154,13 @@ def power(parts: Parts, design: Design, margin: float) -> float:
 
 def needs(parts: Parts, margin: float, runs: int | None = None, patients: int | None = None) -> Needs:
     """Return the power of a comparison of so many ``runs`` and ``patients``, the pilot's own by default, and
-    what 80 % takes."""
+    what 80 % takes.
+
+    >>> parts = Parts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
+    >>> found = needs(parts, margin=0.01)
+    >>> found.runs_needed_as_measured, found.runs_needed_at_worst
+    (5, 7)
+    """
     design = Design(patients or parts.patients, max(runs or parts.runs, 2))
     found: dict[str, Any] = {}
     for name, of in (("as_measured", parts), ("at_worst", parts.at_worst())):

@@ -29,7 +29,7 @@ _MOST_FINDINGS = (
 )
 _RULES = {
     LABEL: "labels are 0 or 1, or empty where unknown",
-    SCORE: "scores are probabilities between 0 and 1; `cxrbench compare --scores logits` takes others",
+    SCORE: "scores are probabilities from 0 to 1; `cxrbench compare --scores logits` takes finite numbers",
 }
 
 
@@ -43,13 +43,23 @@ def findings_of(table: pd.DataFrame) -> list[str]:
 
 
 def labels_of(table: pd.DataFrame) -> np.ndarray:
-    """Return the labels (n, L) of a predictions table, float32, NaN where one is not known."""
+    """Return the labels (n, L) of a predictions table, float32, NaN where one is not known.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> labels_of(predictions()).sum(axis=0).tolist()
+    [44.0, 46.0]
+    """
     columns = table[[LABEL + finding for finding in findings_of(table)]]
     return columns.to_numpy(dtype=np.float32, na_value=np.nan)
 
 
 def scores_of(table: pd.DataFrame) -> np.ndarray:
-    """Return the scores (n, L) of a predictions table, in the order of its labels."""
+    """Return the scores (n, L) of a predictions table, in the order of its labels.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> scores_of(predictions()).shape
+    (120, 2)
+    """
     return table[[SCORE + finding for finding in findings_of(table)]].to_numpy()
 
 
@@ -117,7 +127,13 @@ def load_predictions(
 
 def checked(table: pd.DataFrame, place: str, logits: bool = False) -> tuple[pd.DataFrame, list[str]]:
     """Return the predictions of a ``table`` in memory, checked as :func:`load_predictions` checks a file, and
-    notes; ``place`` names it in messages."""
+    notes; ``place`` names it in messages.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> table, notes = checked(predictions().drop(columns="patient"), "mine.csv")
+    >>> list(table)[:2], notes
+    (['image', 'split'], [])
+    """
     table = table[[name for name in table if name in _IDENTITY or str(name).startswith((LABEL, SCORE))]]
     if table.index.name not in ("line", "row"):
         table = table.set_axis(pd.RangeIndex(1, len(table) + 1, name="row"))

@@ -56,7 +56,12 @@ class Runs:
 
 
 def run_number(path: Path) -> int | None:
-    """Return the number of the run whose predictions are in ``path``; None where its name has none."""
+    """Return the number of the run whose predictions are in ``path``; None where its name has none.
+
+    >>> names = "seed10.csv", "a/seed2/scores.csv", "net18_run3.csv", "best.csv"
+    >>> [run_number(Path(name)) for name in names]
+    [10, 2, 3, None]
+    """
     name = path.name.lower()
     stem = name.removesuffix(next((ending for ending in ENDINGS if name.endswith(ending)), ""))
     folder = re.fullmatch(r"seed[ _-]?(\d+)", path.absolute().parent.name, re.IGNORECASE)
@@ -104,6 +109,11 @@ def read_runs(
 
     ``columns`` maps our columns to the file's, ``logits`` says that scores are any finite numbers. Raises
     UserError with file and line for whatever is wrong.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> side = read_runs({0: predictions(0), 1: predictions(1)}, "A")
+    >>> list(side.tables), side.numbered
+    ([0, 1], True)
     """
     if isinstance(source, Mapping):
         if not source:
@@ -172,6 +182,12 @@ def aligned(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
 
     ``common``: leave out images that a run lacks. Raises UserError where findings, images, labels or patients
     of two runs differ.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> a, b = (read_runs({0: predictions(k)[: 80 - 10 * k]}, name) for k, name in enumerate("AB"))
+    >>> first, second, notes = aligned(a, b, common=True)
+    >>> notes[0]
+    '70 test images are common to all runs, of up to 80 in one'
     """
     notes = []
     every = [(side.sources[number], table) for side in (a, b) for number, table in side.tables.items()]

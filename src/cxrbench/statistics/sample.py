@@ -120,7 +120,12 @@ def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
 
 
 def validation_of(predictions: pd.DataFrame) -> Sample | None:
-    """Return the validation images of a predictions table; None where there are none."""
+    """Return the validation images of a predictions table; None where there are none.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> validation_of(predictions()).n_clusters
+    20
+    """
     return sample_of(predictions, "val") if (predictions["split"] == "val").any() else None
 
 
@@ -180,7 +185,12 @@ class Thresholds:
 
 
 def choose_thresholds(val: Sample) -> Thresholds:
-    """Return the thresholds that the validation part supports (see ``MIN_PATIENTS``)."""
+    """Return the thresholds that the validation part supports (see ``MIN_PATIENTS``).
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> choose_thresholds(validation_of(predictions())).positive_patients.tolist()
+    [8, 12]
+    """
     return _chosen(val, np.ones((1, val.n_clusters)))[0]
 
 
@@ -222,6 +232,10 @@ def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.nda
     """Return the highest scores (R,) at which calling ``scores >= threshold`` positive gives the best F1.
 
     ``positive`` (n,) bool with at least one true; ``scores`` (n,); ``weights`` (R, n), how often each counts.
+
+    >>> positive, scores = np.array([True, True, False, False]), np.array([0.9, 0.6, 0.7, 0.1])
+    >>> best_f1_thresholds(positive, scores, np.ones((1, 4))).tolist()
+    [0.6]
     """
     order = np.argsort(-scores, kind="stable")
     ordered, hit = scores[order], positive[order]
@@ -237,6 +251,9 @@ def specificity_thresholds(negative_scores: np.ndarray, weights: np.ndarray) -> 
     """Return the lowest thresholds (R,) that keep ``SPECIFICITY`` of ``negative_scores`` (n,) below them.
 
     ``weights`` (R, n) is how often each counts.
+
+    >>> specificity_thresholds(np.arange(10) / 10, np.ones((1, 10))).round(3).tolist()
+    [0.8]
     """
     order = np.argsort(negative_scores, kind="stable")
     kept = np.cumsum(weights[:, order], axis=1)
@@ -297,7 +314,8 @@ class Scope:
             return f"undefined: no label has {self.least} positive test {self.unit}s"
         few = [f"{self.names[k]} ({self.patients[k]})" for k in left_out]
         without = f"fewer than {self.least} positive test {self.unit}s: {', '.join(few)}"
-        labels = f"{len(self.names) - len(left_out)} labels"
+        kept = len(self.names) - len(left_out)
+        labels = f"{kept} label{'' if kept == 1 else 's'}"
         return f"{labels}, without those of {without}" if few else ""
 
 
@@ -305,6 +323,11 @@ def scope_of(sample: Sample, thresholds: Thresholds | None, least: int = 0) -> S
     """Return the scope of ``sample`` when scored with ``thresholds``.
 
     ``least``: how many positive patients a finding of the main endpoint has at least.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> scope = scope_of(sample_of(predictions()), None, least=15)
+    >>> scope.patients.tolist(), scope.many.tolist()
+    ([14, 11], [False, False])
     """
     positive, negative = sample.labels, sample.negative
     counted = np.asarray(positive.any(axis=0) & negative.any(axis=0))
