@@ -205,7 +205,7 @@ class Contributor:
             raise UserError(f"{cell} is not trained, its step differs from the exact one: {reason}")
 
     def _gate(self, cell: Cell) -> Rows:
-        """Return what the gate found of the cell's network on this platform, at its size."""
+        """The result of the gate for the cell's network on this platform, at its size."""
         kind = self._gate_of(cell)
         return [row for row in read_measured(GATE) if tuple(row[name] for name in KEYS["gate"]) == kind]
 

@@ -100,7 +100,7 @@ def _inflated(encoded: Encoded) -> Any:
 
 
 def _no_radiograph(header: Any) -> str | None:
-    """Return why a file holds no radiograph, and what to do; None if it may hold one."""
+    """The reason a file holds no radiograph, with a remedy, or None if it may hold one."""
     floats = any(name in header for name in _FLOATS)
     if not (floats or header.get("PixelData")):
         return "an empty DICOM file, without an image; remove its row"
@@ -205,7 +205,7 @@ def _shown(stored: np.ndarray, header: Any, notes: list[str]) -> np.ndarray:
 
 
 def _padding(header: Any, levels: np.ndarray) -> np.ndarray:
-    """Return which stored values are not of the picture (n,), as the file declares."""
+    """A mask (n,) of the stored values outside of the picture, as the file declares."""
     first = header.get("PixelPaddingValue")
     if first in (None, ""):
         return np.zeros(len(levels), bool)

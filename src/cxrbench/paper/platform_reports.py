@@ -11,7 +11,6 @@ from cxrbench.paper.results import Results
 from cxrbench.study.readers import Row, Text, read_rows
 
 FILE = Path("data/published_comparisons.csv")
-ABSTRACT = "abstract"  # all that was read
 
 
 def _both(row: Any, name: str) -> str:

@@ -16,7 +16,7 @@ class _Packable(Strict):
     """Where a dataset's images and labels come from."""
 
     def settings(self) -> dict[str, Any]:
-        """Return what decides pixels, labels and split, as JSON has it; without folders and recipe."""
+        """The settings that decide pixels, labels and split, in JSON's types; without folders and recipe."""
         elsewhere = {"recipe", "folder", "table", "join", "archives", "expect_images"}
         values = self.model_dump(mode="json", exclude=elsewhere)
         return values | ({"split": Path(values["split"]).name} if "split" in values else {})
