@@ -253,8 +253,8 @@ def _with_drawn(table: pd.DataFrame, drawn: set[str]) -> pd.DataFrame:
     """A table of results with the column ``drawn``: whether a row is of drawn images."""
     for name in ("dataset", "dataset_a", "cell"):
         if name in table:
-            datasets = table[name].str.partition("/")[0] if name == "cell" else table[name]
-            return table.assign(drawn=datasets.isin(drawn))
+            datasets = [str(of).partition("/")[0] for of in table[name]]  # of a cell its first part
+            return table.assign(drawn=pd.Series(datasets, table.index, dtype=object).isin(drawn))
     return table
 
 
