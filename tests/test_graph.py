@@ -164,6 +164,17 @@ def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, cha
     assert set(again) <= planned and not planned & set(kept)
 
 
+def test_new_words_are_typeset_and_a_newly_named_value_is_made(built: Path, tmp_path: Path) -> None:
+    clone = shutil.copytree(built, tmp_path / "clone")
+    section = clone / "paper/sections/limits.tex"
+    for words, made in (("Words.\n", False), (r"\val{largest/dataset}", True)):
+        section.write_text(section.read_text() + words)
+        done = graph(clone, "-n")
+        planned = set(re.findall(r"^(?:local)?rule (\w+):", done.stdout + done.stderr, flags=re.M))
+        assert "paper" in planned and ("tables" in planned) == made
+        assert not planned & {"figures", "statistics"}
+
+
 def test_a_cell_that_is_recorded_meanwhile_is_recorded_in_the_next_build(built: Path, tmp_path: Path) -> None:
     clone = shutil.copytree(built, tmp_path / "clone")
     recorded_here(built, clone)

@@ -20,7 +20,7 @@ from cxrbench.statistics.parity import COLUMNS, Margins, family, parity
 from cxrbench.study.config import read_study
 from cxrbench.study.names import Cell
 
-from .conftest import made_up, named_values
+from .conftest import drawn_by_name, made_up, named_values
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 RADIOGRAPHS, PHANTOMS = "nih128-64px", "phantom-32px"
@@ -41,7 +41,8 @@ def compared() -> pd.DataFrame:
             for dataset in (RADIOGRAPHS, PHANTOMS):
                 scored = real.assign(**(real[SCORES] * 0.98 + noise))
                 cells[Cell(dataset, "a", platform, seed)] = estimate_cell(scored)
-    return parity(cells, Margins()).assign(processors_a="AMD EPYC", processors_b="AMD EPYC")
+    rows = parity(cells, Margins()).assign(processors_a="AMD EPYC", processors_b="AMD EPYC")
+    return drawn_by_name(rows)
 
 
 def texts(figure: plt.Figure) -> str:

@@ -8,6 +8,7 @@ from cxrbench.paper.formats import Parts, Range, listed, text, words
 from cxrbench.paper.results import Group, Results
 from cxrbench.statistics.f1_search import nearest_definition
 from cxrbench.statistics.metrics import ENDPOINT, MACRO
+from cxrbench.study.recipe import SPLITS
 
 _VERDICTS = ("equivalent", "different", "inconclusive")
 
@@ -49,13 +50,15 @@ def datasets(read: Results) -> pd.DataFrame:
             row["images"] = sum(identity.images.values())
             row["patients"] = sum(identity.patients.values()) or "unknown"
         rows.append(row)
-    return pd.DataFrame(rows)
+    counts = [*(f"{part}_images" for part in SPLITS), "images", "patients"]  # also where nothing is recorded
+    found = pd.DataFrame(rows)
+    return found.reindex(columns=[*dict.fromkeys([*found, *counts])])
 
 
 def unknown_patients(read: Results) -> str:
     """A sentence that names the datasets whose patients are unknown; empty where there are none."""
     rows = datasets(read)
-    unknown = rows.loc[rows["patients"] == "unknown", "dataset"] if "patients" in rows else []
+    unknown = rows.loc[rows["patients"] == "unknown", "dataset"]
     sentence = "Patients of {} are unknown: each image counts as one, and intervals are too narrow."
     return sentence.format(as_code(unknown)) if len(unknown) else ""
 

@@ -137,14 +137,19 @@ class Results:
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
         """The rows of a metric for a group, one per seed."""
-        return self.metrics.take(self._places["metrics"].get((*group, metric, label), []))
+        return self._rows("metrics", (*group, metric, label))
+
+    def _rows(self, name: str, key: tuple[str, ...]) -> pd.DataFrame:
+        """The rows of one of the two tables that are asked most, by group, metric and label."""
+        table: pd.DataFrame = getattr(self, name)
+        if name not in self._places:
+            self._places[name] = table.groupby([*GROUP, "metric", "label"]).indices if len(table) else {}
+        return table.take(self._places[name].get(key, []))
 
     @cached_property
     def _places(self) -> dict[str, Any]:
-        """Where the rows of a group, metric and label stand in the two tables that are asked most."""
-        by = [*GROUP, "metric", "label"]
-        frames = {"metrics": self.metrics, "spread": self.spread}
-        return {name: frame.groupby(by).indices if len(frame) else {} for name, frame in frames.items()}
+        """Where the rows of a table stand, by their keys; filled by :meth:`_rows`."""
+        return {}
 
     def rows_of_cells(self, table: pd.DataFrame, group: Group) -> pd.DataFrame:
         """The rows of a table of cells that are about a group."""
@@ -163,8 +168,7 @@ class Results:
         """The row with value, ci_low and ci_high of a mean over ``seeds``; that of a single seed."""
         if len(seeds) < 2:
             return seeds
-        rows = self.spread.take(self._places["spread"].get((*group, metric, label), []))
-        return rows.rename(columns={"mean": "value"})
+        return self._rows("spread", (*group, metric, label)).rename(columns={"mean": "value"})
 
     def f1(self, group: Group, definition: str) -> WithInterval:
         """:meth:`mean` of a definition of F1 over all findings."""
@@ -249,8 +253,8 @@ def _with_drawn(table: pd.DataFrame, drawn: set[str]) -> pd.DataFrame:
     """A table of results with the column ``drawn``: whether a row is of drawn images."""
     for name in ("dataset", "dataset_a", "cell"):
         if name in table:
-            datasets = table[name].str.partition("/")[0] if name == "cell" else table[name]
-            return table.assign(drawn=datasets.isin(drawn))
+            datasets = [str(of).partition("/")[0] for of in table[name]]  # of a cell its first part
+            return table.assign(drawn=pd.Series(datasets, table.index, dtype=object).isin(drawn))
     return table
 
 

@@ -26,7 +26,7 @@ NAME = "values.json"
 def values_of(read: Results, keys: Iterable[str]) -> Values:
     """The values of ``keys`` that the results define; what nobody ran, and what has no entry, is left out."""
     framed = cache(lambda name: _frame(read, name))
-    names: dict[str, Any] = {"accelerated": [*ACCELERATED], "findings": read.findings(), "inf": math.inf}
+    names: dict[str, Any] = {"accelerated": [*ACCELERATED], "inf": math.inf}
     found = {}
     for key in keys:
         if (entry := entry_of(key)) and (value := _value_of(read, entry, key, framed, names)) is not None:
@@ -47,7 +47,8 @@ def _value_of(
         return _of_kind(_function(entry.function)(read, **parts), entry.kind)
     rows = framed(entry.table)
     if entry.rows and len(rows):
-        rows = rows[_evaluated(rows, entry.rows, key, {**names, **parts})]
+        findings = {"findings": read.findings()} if "@findings" in entry.rows else {}
+        rows = rows[_evaluated(rows, entry.rows, key, {**names, **findings, **parts})]
     if entry.take == "count":
         return len(rows)
     if rows.empty:
