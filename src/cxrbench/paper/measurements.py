@@ -241,7 +241,7 @@ def read_gate(recorded: Path) -> pd.DataFrame:
 
 @of_kinds()
 def gate(read: Results) -> Iterator[Fields]:
-    """How many planted defects the gate of steps found, and how many correct variants passed, by precision."""
+    """How many planted defects the gate of steps found, and how many variants passed, by precision."""
     rows = read_gate(read.recorded)
     for precision, of in rows.groupby("precision", sort=False) if len(rows) else ():
         lists = {name: of[of["list"] == name] for name in ("defect", "correct")}
