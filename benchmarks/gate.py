@@ -33,9 +33,10 @@ from cxrbench.training.method import Batch
 from cxrbench.training.steps import Steps
 
 FACTOR = 4.0
-# An error that any operator may have: a rounding of its factors or its result to the precision, in fp32 an
-# approximate exponential as well. A factor of 1.02 is more than all of these.
-FLOOR = {"fp32": 2.0**-20, "tf32": 2.0**-10, "bf16": 2.0**-7}
+# An error that any operator may have: a rounding of its factors or its result to the precision; in fp32 an
+# approximate exponential or root as well, and sums in an order that no kernel here has: XLA's BatchNorm was
+# off by 1.4e-6 on a CPU, whose own kernels are by 3e-7 at most. A factor of 1.02 is more than all of these.
+FLOOR = {"fp32": 2.0**-17, "tf32": 2.0**-10, "bf16": 2.0**-7}
 # Over the whole step errors compound, and a ReLU may take the other branch: this finds only what is gross
 # and what hooks would hide. The bound is of the network: its tensors' errors are chance.
 WHOLE_FACTOR, WHOLE_FLOOR = 2.0, {"fp32": 0.02, "tf32": 0.1, "bf16": 0.2}
