@@ -31,7 +31,14 @@ $(error VENV='$(VENV)': make can have neither blanks nor any of $(SPECIAL) in th
 endif
 export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/.uv/bin
 export PYTHONPATH := $(CURDIR)/src
-# A user without a home that can be written, as in many containers: caches go into the checkout.
+# A user without an entry in the system's list, as in many containers, may have neither name nor HOME.
+ifeq ($(USER)$(LOGNAME),)
+export USER := $(firstword $(shell id -un 2>/dev/null || id -u))
+endif
+ifeq ($(HOME),)
+export HOME := $(shell echo ~)
+endif
+# A user without a home that can be written, as there too: caches go into the checkout.
 CACHE = $${XDG_CACHE_HOME:-$${HOME:-/nonexistent}/.cache}
 ifneq ($(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CACHE)" && echo writable),writable)
 export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
@@ -45,7 +52,7 @@ FULL = $(VENV)/.cxrbench-full
 SMALL = $(VENV)/.cxrbench-paper
 
 .PHONY: help setup latex paper named chosen cell contribute paper-from-evidence report test test-all slurm browser containers \
-	smoke bench coverage lint format lock clean
+	smoke bench coverage docs lint format lock clean
 
 .DEFAULT: # a name that is no target
 	@echo "make: there is no target '$@'; these are the targets:" >&2; $(MAKE) --no-print-directory help >&2; exit 2
@@ -121,21 +128,30 @@ browser: ## install Chromium with apt-get, for the tests of the report
 containers: ## install buildah with apt-get: `make test-all` then builds an image too
 	@sh requirements/buildah.sh
 
-test-all: test slurm browser ## run all tests: whole builds, repeated kills, system services
+test-all: test slurm browser docs ## run all tests: whole builds, repeated kills, system services
 	@$(PYTEST) -m slow -rs
 
 bench: $(FULL) ## measure the speed of training and statistics here, in five minutes
 	@python -m cxrbench bench train --batch 16 --steps 2
 	@python -m cxrbench bench metrics
 
-coverage: $(FULL) ## simulate the coverage of intervals, renew docs/statistics.md
-	@python -m benchmarks.coverage data/recorded docs/statistics.md
+coverage: $(FULL) ## simulate the coverage of intervals, record the tables
+	@python -m benchmarks.coverage data/recorded
 
-lint: $(FULL) ## run ruff, mypy, codespell, zizmor, snakefmt, snakemake --lint; renew docs/faults.md
+# An environment beside the others, so that theirs does not grow.
+$(VENV)-docs/.cxrbench-docs: requirements/docs.lock
+	@sh requirements/setup.sh "$$PYTHON" "$$VENV-docs" requirements/docs.lock "$$VENV-docs/.cxrbench-docs"
+
+docs: $(VENV)-docs/.cxrbench-docs ## build the documentation site in results/docs
+	@"$$VENV-docs/bin/python" docs/pages.py results/docs-source
+	@"$$VENV-docs/bin/python" -m sphinx -W --keep-going -q -c docs results/docs-source results/docs
+	@echo "documentation: results/docs/index.html"
+
+lint: $(FULL) ## run ruff, mypy, codespell, zizmor, snakefmt, snakemake --lint, tests/english.py
 	@ruff check . && ruff format --check . && mypy && codespell
 	@zizmor --offline --quiet .github
 	@snakefmt --check Snakefile workflow && python -m snakemake --lint
-	@python -m pytest --collect-only -qq --faults >/dev/null
+	@python tests/english.py
 
 format: $(FULL) ## format the source files
 	@ruff check --fix . && ruff format . && snakefmt Snakefile workflow

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
-from cxrbench.evidence.store import GATE, KEYS, Rows, differing, merged, read_measured
+from cxrbench.evidence.store import GATE, KEYS, UNFIT, Rows, differing, merged, read_measured
 from cxrbench.study.files import write_json
 from cxrbench.study.names import UserError
-from cxrbench.study.platforms import ACCELERATED, ENTRIES
+from cxrbench.study.platforms import ACCELERATED, ENTRIES, LacksPrecision
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
 BENCH = RESULTS / "bench"
@@ -80,8 +81,11 @@ def bench_train(
     must_run_here(platform)
     rest = pixels, batch, precision, threads, blocks, steps or _steps_on(platform), fastest
     settings = [train.Setting(platform, name, *rest) for name in architectures or train.NETWORKS]
-    with train.packed_phantoms(pixels) as folder:
+    with train.packed_phantoms(pixels, batch) as folder:
         for (row,) in _keep(out, "train", ([train.measure(it, folder, say)] for it in settings)):
+            if UNFIT in row:
+                print(f"{row['architecture']}: batch {batch} does not fit: {row[UNFIT]}")
+                continue
             kernels = "the fastest" if fastest else "repeatable"
             print(_SPEED.format(half=row["spread"] / 2, kernels=kernels, **row))
 
@@ -104,7 +108,15 @@ def bench_gains(
         train.Setting(platform, name, pixels, batch, precision, threads, blocks, _steps_on(platform))
         for name, precision in product(architectures or train.NETWORKS, ENTRIES[platform].precisions)
     )
-    deque(_keep(out, "gains", (gains.measure_gains(setting, say) for setting in settings)), 0)
+
+    def measured() -> Iterator[Rows]:
+        for setting in settings:
+            try:
+                yield gains.measure_gains(setting, say)
+            except LacksPrecision as lacking:
+                say(f"{setting.architecture} in {setting.precision} is left out: {lacking}")
+
+    deque(_keep(out, "gains", measured()), 0)
 
 
 @app.command("metrics")
@@ -163,7 +175,7 @@ def bench_steps(
     try:
         if seed_defect:
             Defect(seed_defect)
-        with packed_phantoms(pixels) as packed:
+        with nullcontext(Path()) if model else packed_phantoms(pixels) as packed:
             judged = gate.networks(architectures, model, batch, packed)
             rows = gate.judge_all(judged, others, precision, seed_defect, say)
             found = [row for of in (rows if seed_defect or model else _keep(out, "gate", rows)) for row in of]

@@ -1,11 +1,10 @@
 """Simulated studies: how often intervals hold the truth, and how often verdicts on platforms err.
 
-``python -m benchmarks.coverage data/recorded docs/statistics.md`` (`make coverage`) records the tables and
-renews the document. Patients are drawn with replacement from NIH's label table, with their images and
-findings. Scores are drawn: normal, alike within a patient, higher by the network's skill where a finding is;
-or they are a recorded network's, drawn with its patients, whose scores as a whole are then the truth: of
-each network in turn. The
-networks' spread over seeds (``SKILL_SD``) is large: the harder case. Seeds are fixed.
+``python -m benchmarks.coverage data/recorded`` (`make coverage`) records the tables. Patients are drawn with
+replacement from NIH's label table, with their images and findings. Scores are drawn: normal, alike within a
+patient, higher by the network's skill where a finding is; or they are a recorded network's, drawn with its
+patients, whose scores as a whole are then the truth: of each network in turn. The networks' spread over seeds
+(``SKILL_SD``) is large: the harder case. Seeds are fixed.
 """
 
 import sys
@@ -25,8 +24,6 @@ from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.sums import updated_sums
-from cxrbench.paper.blocks import renew
-from cxrbench.paper.power import coverage_tables
 from cxrbench.results import simulated
 from cxrbench.statistics.auroc import FEWEST, Estimate, auroc
 from cxrbench.statistics.components import ALPHA, between_platforms, over_seeds
@@ -284,8 +281,8 @@ def _statements(platforms: list[dict[int, Estimate]], estimable: np.ndarray) -> 
     yield simulated.MEAN_HOLDS, bool(low[-1] <= TRUTH <= high[-1])
 
 
-def main(recorded: Path, docs: Path) -> None:
-    """Simulate, write the tables below ``recorded``, list them in SHA256SUMS and renew ``docs``."""
+def main(recorded: Path) -> None:
+    """Simulate, write the tables below ``recorded`` and list them in SHA256SUMS."""
     from benchmarks.compare_coverage import simulate_comparisons
     from benchmarks.compare_recorded import leave_one_out, simulate_pilots
     from benchmarks.mean_coverage import simulate_means
@@ -297,8 +294,7 @@ def main(recorded: Path, docs: Path) -> None:
         write_csv(recorded / simulated.COMPARISONS.file, simulate_comparisons(recorded))
         write_csv(recorded / simulated.REFERENCES.file, leave_one_out(recorded))
         write_csv(recorded / simulated.PILOTS.file, simulate_pilots(recorded))
-    renew(docs, coverage_tables(recorded))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -14,6 +14,7 @@ import torch
 from timm.optim import param_groups_weight_decay
 
 from benchmarks import measured_now, train
+from benchmarks.turns import Contender, Report, paired_blocks, paired_ratios, quartile_spread
 from cxrbench.platforms.base import Platform
 from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
@@ -29,7 +30,7 @@ _NULL = "null"
 _DIES = {("cpu", "bf16", "torch.compile")}  # on some processors (docs/decisions.md)
 
 
-def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str, Any]]:
+def measure_gains(setting: train.Setting, report: Report) -> list[dict[str, Any]]:
     """Return a row per way: its median paired gain over the ways before it, and its spread."""
     if setting.platform not in WAYS:
         raise UserError(f"gains are measured on {', '.join(WAYS)}; not on '{setting.platform}'")
@@ -39,21 +40,21 @@ def measure_gains(setting: train.Setting, report: train.Report) -> list[dict[str
     ways = tuple(way for way in WAYS[setting.platform] if (*kind, way) not in _DIES)
     contenders = {way: _contender(setting, platform, ways[: n + 1]) for n, way in enumerate(ways)}
     contenders[_NULL] = _contender(setting, platform, ways[:1])
-    blocks = train.paired_blocks(contenders, setting.blocks, lambda text: None)
-    null = max(abs(ratio - 1) for ratio in train.paired_ratios(blocks, _NULL, ways[0]))
+    blocks = paired_blocks(contenders, setting.blocks, lambda text: None)
+    null = max(abs(ratio - 1) for ratio in paired_ratios(blocks, _NULL, ways[0]))
     rows = []
     for before, way in itertools.pairwise(ways):
-        gains = [ratio - 1 for ratio in train.paired_ratios(blocks, way, before)]
+        gains = [ratio - 1 for ratio in paired_ratios(blocks, way, before)]
         gain = statistics.median(gains)
         row: dict[str, Any] = vars(setting) | {"way": way, "added_to": before}
         row |= {"images_per_second": statistics.median(blocks[way]), "gain": gain}
-        judged = {"spread": train.quartile_spread(gains), "null": null, "above_threshold": gain > null}
+        judged = {"spread": quartile_spread(gains), "null": null, "above_threshold": gain > null}
         rows.append(row | judged | measured_now(platform))
         report(f"{setting.architecture}: {way} {gain:+.1%} over {before} (no change: up to {null:.1%})")
     return rows
 
 
-def _contender(setting: train.Setting, platform: Platform, ways: tuple[str, ...]) -> train.Contender:
+def _contender(setting: train.Setting, platform: Platform, ways: tuple[str, ...]) -> Contender:
     """Return a contender whose steps on a resident batch have these ``ways`` switched on."""
     device = platform.device
     layout = torch.channels_last if "channels_last" in ways else torch.contiguous_format

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks import measured_now
-from benchmarks.steps import in_own_process
-from benchmarks.train import Report
+from benchmarks.turns import Report, in_own_process
 from cxrbench.datasets.packed import read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
@@ -187,10 +186,15 @@ class AnyDevice(Platform):
 
 
 def verdict(
-    made: Made, name: str, precision: str, spread: Spread | None, defect: str | None = None
+    made: Made, name: str, precision: str, spread: Spread | None, defect: str | None, unrecorded: str = ""
 ) -> tuple[dict[str, Any], str]:
-    """What the gate finds on a platform, and a digest of the step's bits; without ``spread`` that alone."""
+    """What the gate finds on a platform, and a digest of the step's bits; without ``spread`` that alone.
+
+    ``unrecorded``: why the device does not record its step, if it does not.
+    """
     platform = platform_called(name, precision)
+    if unrecorded:
+        platform.do_without(platforms.RECORDING, unrecorded)
     start, stepped, batches = made(platform, 0)
     if defect:
         Defect(defect).plant(stepped)
@@ -209,8 +213,14 @@ def judge_all(
         report(f"{made}: tolerances in {precision} are measured")
         rows = []
         for name in names:
-            row, digest = in_own_process(verdict, made, name, precision, spread, defect)
-            again = in_own_process(verdict, made, name, precision, None, defect)[1]
+            asked, unrecorded = (verdict, made, name, precision), ""
+            try:
+                row, digest = in_own_process(*asked, spread, defect)
+            except platforms.RecordingFailed as error:  # as a trainer, which is started again without
+                unrecorded = str(error)
+                report(f"{made} on {name}: {unrecorded}; judged as it runs without recording")
+                row, digest = in_own_process(*asked, spread, defect, unrecorded)
+            again = in_own_process(*asked, None, defect, unrecorded)[1]
             report(f"{made} on {name}: {row['differences']} of {row['tensors']} tensors differ")
             for one in row["worst"]:
                 report(f"  {in_words(one)}")

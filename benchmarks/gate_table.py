@@ -4,23 +4,26 @@
 Operators are judged one by one, so that a step can hold a defect in each of them.
 """
 
+import gc
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from benchmarks import measured_now
 from benchmarks.gate import RIGHT, Kernels, Made, OfStudy, Spread, ratio, spread_of, truncated_tf32
 from benchmarks.train import packed_phantoms
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.defects import KINDS, MODULES, OPERATORS, Defect, NoSuchDefect
 from cxrbench.platforms.emulated import to_bf16, to_tf32
 from cxrbench.platforms.gate import Difference
-from cxrbench.platforms.judged import AVERAGING, judge
+from cxrbench.platforms.judged import AVERAGING, Stepped, judge
 from cxrbench.study.config import Recipe
 from cxrbench.study.files import write_csv
 
@@ -42,22 +45,37 @@ CORRECT: dict[str, Correct] = {
 PLACES = ("output", "input", "weight", "buffer")
 
 
-def defects(made: Made, precision: str, kind: str, place: str, spread: Spread) -> Iterator[dict[str, Any]]:
-    """Yield for each operator of the network what the gate finds of a defect planted there."""
-    # What is given a stale result, or an unwritten one, may be right by being so: of these a step holds one.
+def defects(
+    made: Made, precision: str, kind: str, place: str, spread: Spread, operators: Sequence[str] = OPERATORS
+) -> Iterator[dict[str, Any]]:
+    """Yield for each of ``operators`` that the network has what the gate finds of a defect planted there."""
+    start, stepped, batches = made(next(iter(RIGHT[precision].values()))(), 0)
+    texts = [
+        ":".join(filter(None, (operator, kind, place if operator in MODULES else "")))
+        for operator in operators
+        if operator in MODULES or place in ("", "weight")  # an update has one place alone
+    ]
+    there = [text for text in texts if _can_be_planted(text, stepped)]
+    # What is given a stale result, or an unwritten one, may be right by being so: of these a step holds one,
+    # but for gradients of weights, which no other operator is given.
     alone = kind in ("stale", "border")
-    for together in [[of] for of in OPERATORS] if alone else [[*OPERATORS]]:
+    apart = [text for text in there if alone and not (place == "weight" and text.endswith(place))]
+    rest = [text for text in there if text not in apart]
+    for together in filter(None, [rest, *([text] for text in apart)]):
         start, stepped, batches = made(next(iter(RIGHT[precision].values()))(), 0)
-        planted = {}
-        for operator in together:
-            text = ":".join(filter(None, (operator, kind, place if operator in MODULES else "")))
-            with suppress(NoSuchDefect):
-                planted[text] = Defect(text).plant(stepped)
-        found = judge(stepped, start, batches)[0] if planted else []
+        planted = {text: Defect(text).plant(stepped) for text in together}
+        found = judge(stepped, start, batches)[0]
         for text, name in planted.items():
-            there = [one for one in found if _is_of(one, text.split(":")[0], name)]
-            worst = max(there, key=lambda one: ratio(one, precision, spread))
+            of = [one for one in found if _is_of(one, text.split(":")[0], name)]
+            worst = max(of, key=lambda one: ratio(one, precision, spread))
             yield {"case": text, "seed": 0} | _row(worst, precision, spread)
+
+
+def _can_be_planted(text: str, stepped: Stepped) -> bool:
+    """Whether a network, which is not used any more, has such an operator."""
+    with suppress(NoSuchDefect):
+        return bool(Defect(text).plant(stepped))
+    return False
 
 
 def _is_of(one: Difference, operator: str, name: str) -> bool:
@@ -81,24 +99,26 @@ def _row(worst: Any, precision: str, spread: Spread) -> dict[str, Any]:
 
 
 def main(out: Path, networks: list[str], seeds: int = 6) -> None:
-    """Write the table, a network and precision at a time."""
+    """Write the table as it grows."""
     rows: list[dict[str, Any]] = []
+    now = measured_now()
+    place = {name: now[name] for name in ("measured", "machine", "commit", "dirty")} | now["versions"]
     with packed_phantoms(32) as packed:
         for network in networks:
             made = OfStudy(network, Recipe(epochs=100, batch=BATCH, threads=2), packed)
             for precision in RIGHT:
                 spread = spread_of(made, precision)
                 head = {"network": network, "precision": precision}
-                for kind in KINDS:
-                    for place in PLACES:
-                        for row in defects(made, precision, kind, place, spread):
-                            rows.append(head | {"list": "defect"} | row)
-                for case in CORRECT[precision]:
-                    for seed in range(seeds):
-                        rows.append(head | {"list": "correct"} | correct(made, precision, case, seed, spread))
-                table = pd.DataFrame(rows).drop_duplicates()
-                write_csv(out, table)
-                print(f"{network} in {precision}: {len(table)} rows", file=sys.stderr, flush=True)
+                for kind, at in product(KINDS, PLACES):
+                    for row in defects(made, precision, kind, at, spread):
+                        rows.append(head | {"list": "defect"} | row | place)
+                    write_csv(out, pd.DataFrame(rows))
+                for seed, case in product(range(seeds), CORRECT[precision]):
+                    row = correct(made, precision, case, seed, spread)
+                    rows.append(head | {"list": "correct"} | row | place)
+                    write_csv(out, pd.DataFrame(rows))
+                    gc.collect()  # hooks and what they keep refer to each other
+                print(f"{network} in {precision}: {len(rows)} rows so far", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

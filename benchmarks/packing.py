@@ -28,7 +28,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from benchmarks import measured_now
-from benchmarks.train import Report, paired_blocks, paired_ratios
+from benchmarks.turns import Report, paired_blocks, paired_ratios
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack

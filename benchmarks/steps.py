@@ -5,9 +5,7 @@ with ReLU differ in jumps: of the millions of its inputs one lies within roundin
 sign, so that its gradient is there on one platform alone (docs/decisions.md, step parity).
 """
 
-import multiprocessing
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks import measured_now
-from benchmarks.train import Report
+from benchmarks.turns import Report, in_own_process
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.store import STEP_FLOOR
 from cxrbench.study import platforms
@@ -24,12 +22,6 @@ from cxrbench.training.run import update_of
 from cxrbench.training.steps import Steps
 
 Trace = tuple[float, float, np.ndarray]  # loss, gradient norm, all parameters concatenated (float64)
-
-
-def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what ``work`` returns in a new process: devices and compiled graphs live as long as theirs."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(work, *arguments).result()
 
 
 def compare_steps(

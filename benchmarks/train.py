@@ -2,6 +2,7 @@
 
 Each contender trains the same network in a process of its own, with its own global settings, and they take
 turns, block by block, so that a machine that slows down slows all of them; ratios are medians over blocks.
+On an accelerator one contender at a time holds memory: it is started for a few blocks, and ends.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import psutil
 import torch
 from PIL import Image
@@ -32,23 +33,37 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import measured_now
 from benchmarks.roofline import matmul_flops_per_second, matrix_share, seconds_of
+from benchmarks.turns import (
+    Contender,
+    InProcess,
+    Made,
+    NoMemory,
+    Report,
+    in_own_process,
+    in_turns,
+    one_turn,
+    paired_blocks,
+    paired_ratios,
+    quartile_spread,
+)
+from cxrbench.cli.words import RECORDED
+from cxrbench.compile.audit import FILE
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
+from cxrbench.evidence.store import UNFIT
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import keep_memory
 from cxrbench.study import platforms
 from cxrbench.study.config import PhantomSource, Recipe
 from cxrbench.study.files import cores
-from cxrbench.study.names import UserError
+from cxrbench.study.platforms import ACCELERATED
 from cxrbench.training.method import build_network
 from cxrbench.training.steps import Steps
 
-Contender = Callable[[], float]  # runs a block; returns its images per second
-Report = Callable[[str], None]
 NETWORKS = ("resnet18", "resnet50", "convnext_pico")
 _PROFILED_STEPS = 3
 PRIORS = np.full(len(FINDINGS), 0.1)
-_made: Made  # the contender of this process, where it is one's own
+_PASS = 20  # batches of a pass over the images, at least: a loader reads ahead within a pass
 _IMAGES = {"train": 1200, "val": 640, "test": 640}  # the phantoms' rare findings need that many
 
 
@@ -82,26 +97,98 @@ def contender(
     return block
 
 
+def images_for(batch: int) -> dict[str, int]:
+    """How many phantoms each part has."""
+    return _IMAGES | {"train": max(_IMAGES["train"], _PASS * batch)}
+
+
 @contextmanager
-def packed_phantoms(pixels: int) -> Iterator[Path]:
-    """Pack phantoms in a temporary folder."""
+def packed_phantoms(pixels: int, batch: int = 1) -> Iterator[Path]:
+    """Pack phantoms in a temporary folder, enough for passes over many batches of ``batch`` images."""
     with tempfile.TemporaryDirectory(prefix="cxrbench-bench-") as folder:
-        source = PhantomSource(source="phantom", pixels=pixels, recipe="bench", images=_IMAGES)
+        source = PhantomSource(source="phantom", pixels=pixels, recipe="bench", images=images_for(batch))
         pack("phantom", source, Path(folder))
         yield Path(folder) / "phantom"
 
 
 def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
     """Return a row of train.json: images per second of each contender on the packed images in ``folder``,
-    and their paired ratios."""
+    and their paired ratios; or, with the key UNFIT, why the device cannot hold such a batch."""
+    if setting.platform not in ACCELERATED:
+        return _row(setting, *_side_by_side(setting, folder, report))
+    on = in_own_process(_described, setting)
+    known = pd.read_csv(RECORDED / FILE) if (RECORDED / FILE).is_file() else pd.DataFrame()
+    if reason := too_large(setting, on["device_memory_gib"], known):
+        report(f"{setting.architecture}, batch {setting.batch}: {reason}")
+        return {**vars(setting), UNFIT: reason, **on}
+    try:
+        return _row(setting, *_one_at_a_time(setting, folder, report))
+    except NoMemory as error:
+        return {**vars(setting), UNFIT: str(error), **on}
+
+
+def too_large(setting: Setting, device_gib: float | None, audit: pd.DataFrame) -> str | None:
+    """Why a step's activations and weights exceed a device's memory by the recorded audit, or None.
+
+    One contender's: activations of each image, and weights, gradients, both moments and the average in fp32.
+    None where nothing is recorded of the network at that size.
+    """
+    kind = "bf16" if setting.precision == "bf16" else "fp32"
+    asked = {
+        "architecture": setting.architecture,
+        "pixels": setting.pixels,
+        "precision": kind,
+        "part": "step",
+    }
+    if audit.empty or device_gib is None:
+        return None
+    rows = audit[(audit[list(asked)] == pd.Series(asked)).all(axis=1)].sort_values("batch")
+    if rows.empty:
+        return None
+    per_image, weights = rows[["activation_mib_per_image", "parameters"]].iloc[-1]
+    needed = (per_image * setting.batch + 5 * 4 * weights / 2**20) / 1024
+    if needed <= device_gib:
+        return None
+    return f"a step needs about {needed:.1f} GiB, the device has {device_gib:.1f}; give a smaller --batch"
+
+
+def _described(setting: Setting) -> dict[str, Any]:
+    platform = platforms.load(setting.platform, setting.threads, setting.precision)
+    return measured_now(platform) | {"device_memory_gib": platform.describe()["device_memory_gib"]}
+
+
+Measured = tuple[dict[str, list[float]], dict[str, dict[str, Any]]]  # speeds and facts of each contender
+
+
+def _one_at_a_time(setting: Setting, folder: Path, report: Report) -> Measured:
+    """Measure contenders in turns of a few blocks, of which each is a process that holds the device alone."""
+    made = partial(partial, setting=setting, folder=folder)
+    tried = {workers: one_turn(made(_timm_best, workers=workers), 1)[0] for workers in _worker_counts()}
+    best = max(tried, key=lambda workers: tried[workers])
+    makers: dict[str, Callable[..., Made]] = {
+        "ours": _ours,
+        "null": _ours,
+        "timm": _timm,
+        "timm_best": partial(_timm_best, workers=best),
+    }
+    makers["limit"] = _limit
+    return in_turns({name: made(make) for name, make in makers.items()}, setting.blocks, report)
+
+
+def _worker_counts() -> list[int]:
+    """How many workers timm's users try."""
+    return sorted({2, 4, *(count for count in (cores() // 2, cores()) if count > 4)})
+
+
+def _side_by_side(setting: Setting, folder: Path, report: Report) -> Measured:
+    """Measure contenders block by block, all of them alive."""
     with ExitStack() as running:
 
         def start(make: Callable[..., Made], *arguments: Any) -> InProcess:
             return running.enter_context(closing(InProcess(make, setting, folder, *arguments)))
 
         # timm's users choose workers by trying, and so does this: once, before the paired blocks.
-        counts = sorted({2, 4, *(count for count in (cores() // 2, cores()) if count > 4)})
-        tried = {workers: start(_timm_best, workers) for workers in counts}
+        tried = {workers: start(_timm_best, workers) for workers in _worker_counts()}
         best = max(tried, key=lambda workers: tried[workers]())
         for workers in tried.keys() - {best}:
             tried.pop(workers).close()
@@ -116,7 +203,11 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
             contenders["timm_kept"] = start(_timm, True)
             contenders["timm_best_kept"] = start(_timm_best, best, True)
         blocks = paired_blocks(contenders, setting.blocks, report)
-        facts, flags, peak = (contenders[name].facts() for name in ("ours", "timm_best", "limit"))
+        return blocks, {name: contenders[name].facts() for name in ("ours", "timm_best", "limit")}
+
+
+def _row(setting: Setting, blocks: dict[str, list[float]], told: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    facts, flags, peak = (told[name] for name in ("ours", "timm_best", "limit"))
     ratios = {name: paired_ratios(blocks, "ours", name) for name in blocks if name != "ours"}
     middle = {name: statistics.median(of_blocks) for name, of_blocks in ratios.items()}
     speeds = {name: statistics.median(of_blocks) for name, of_blocks in blocks.items()}
@@ -128,52 +219,13 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
         "null_spread": quartile_spread(ratios["null"]),
         "share_of_limit": middle["limit"],
         "spread": quartile_spread(ratios["limit"]),
-        "timm_best_flags": f"{flags['flags']}, {best} workers",
+        "timm_best_flags": flags["flags"],
         "own_processes": True,
         "blocks_of_each": blocks,
         **facts,
         "share_of_matmul_peak": speeds["ours"] * facts["model_flops_per_image"] / peak_flops,
         "matmul_flops_per_second": peak_flops,
     }
-
-
-class Made(NamedTuple):
-    """A contender, and what else is known of it after its blocks."""
-
-    block: Contender
-    facts: Callable[[], dict[str, Any]]
-
-
-class InProcess:
-    """A contender that is made and runs in a process of its own; calling it runs a block."""
-
-    def __init__(self, make: Callable[..., Made], *arguments: Any) -> None:
-        self._process = ProcessPoolExecutor(1, get_context("spawn"), _make, (make, arguments))
-
-    def __call__(self) -> float:
-        return float(self._ask("block"))
-
-    def facts(self) -> dict[str, Any]:
-        return dict(self._ask("facts"))
-
-    def close(self) -> None:
-        """End the process, with the workers of its loader."""
-        self._process.shutdown()
-
-    def _ask(self, question: str) -> Any:
-        try:
-            return self._process.submit(_answer, question).result()
-        except Exception as error:
-            raise UserError(f"a contender of the benchmark died: {error}; its messages are above") from error
-
-
-def _make(make: Callable[..., Made], arguments: tuple[Any, ...]) -> None:
-    global _made  # of this process
-    _made = make(*arguments)
-
-
-def _answer(question: str) -> Any:
-    return getattr(_made, question)()
 
 
 def _trained(setting: Setting, folder: Path, fastest: bool) -> tuple[Platform, Steps]:
@@ -209,30 +261,6 @@ def _limit(setting: Setting, folder: Path) -> Made:
     resident = itertools.repeat(next(trained.all_batches()))
     peak = {"matmul_flops_per_second": matmul_flops_per_second(platform)}
     return Made(contender(lambda: trained.take(resident), setting, platform.synchronise), lambda: peak)
-
-
-def paired_blocks(contenders: Mapping[str, Contender], blocks: int, report: Report) -> dict[str, list[float]]:
-    """Return the speed of each contender in each block, in turns whose order rotates."""
-    names = list(contenders)
-    speeds: dict[str, list[float]] = {name: [] for name in names}
-    for block in range(-1, blocks):
-        turn = block % len(names)
-        for name in names[turn:] + names[:turn]:
-            speeds[name].append(contenders[name]())
-        latest = ", ".join(f"{name} {values[-1]:.0f}" for name, values in speeds.items())
-        report(f"block {block + 1} of {blocks}: {latest} images/s")
-    return {name: values[1:] for name, values in speeds.items()}  # the first block only warms up
-
-
-def paired_ratios(blocks: dict[str, list[float]], ours: str, theirs: str) -> list[float]:
-    """Return the ratio of two contenders' speeds in each block."""
-    return [a / b for a, b in zip(blocks[ours], blocks[theirs], strict=True)]
-
-
-def quartile_spread(values: list[float]) -> float:
-    """Return the distance between the quartiles."""
-    ordered, quarter = sorted(values), len(values) // 4
-    return ordered[-1 - quarter] - ordered[quarter]
 
 
 def _png_images(packed: Packed) -> ImageDataset:
@@ -304,7 +332,7 @@ def _timm_step(
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     # PyTorch's loader keeps two batches a worker ready.
     block = contender(step, setting, wait, spare=2 * workers + 1)
-    return Made(block, lambda: {"flags": ", ".join(flags)})
+    return Made(block, lambda: {"flags": ", ".join((*flags, f"{workers} workers"))})
 
 
 def optimizer_step(forward: Any, optimizer: Any, precision: Any, images: Any, labels: torch.Tensor) -> None:

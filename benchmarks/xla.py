@@ -11,8 +11,7 @@ import torch
 from torch.nn.functional import affine_grid, grid_sample
 
 from benchmarks import measured_now
-from benchmarks.steps import in_own_process
-from benchmarks.train import Report
+from benchmarks.turns import Report, in_own_process
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
 from cxrbench.study.names import UserError

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -50,14 +49,6 @@ FEW_CELLS = (
 SLOW = {"from_evidence", "from_all_evidence", "dumped", "small_disk"}  # fixtures that build, trace or mount
 TINY = "test_resnet"  # timm's network for tests: 0.5 million parameters
 SIZES = {"train": 900, "val": 500, "test": 520}
-FAULTS = """\
-# Faults tried
-
-Each row is tested by `make test-all`, which fails unless the user gets what the third column says. Neuron's
-compiler and devices are stand-ins, and faults of a GPU are simulated. `make lint` renews this table.
-
-| area | what is done | what the user gets | tests |
-|---|---|---|---|"""
 # XLA's CPU compiler takes ten times as long without these; the graphs are the same.
 QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
@@ -73,29 +64,6 @@ LONG = (
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--collect-only --faults` renews the table of faults."""
-    parser.addoption("--faults", action="store_true", help="renew docs/faults.md; fail if it was not current")
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write docs/faults.md from the markers of the collected tests."""
-    if not session.config.option.faults:
-        return
-    rows: Counter[tuple[str, ...]] = Counter()
-    for item in session.items:
-        for mark in item.iter_markers("fault"):
-            place = item.path.relative_to(ROOT / "tests")
-            area = place.parts[0] if len(place.parts) > 1 else place.stem.removeprefix("test_")
-            rows[(area.replace("_", " "), *(text.replace("|", "\\|") for text in mark.args))] += 1
-    table = [f"| {' | '.join(row)} | {count} |" for row, count in sorted(rows.items())]
-    page, text = ROOT / "docs/faults.md", "\n".join([FAULTS, *table]) + "\n"
-    if page.exists() and page.read_text() == text:
-        return
-    page.write_text(text)
-    raise pytest.UsageError(f"{page.name} was not current and has been renewed: commit it")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

@@ -8,7 +8,7 @@ import json
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import combinations, product
 from pathlib import Path
@@ -78,6 +78,10 @@ class Scored:
             mixed = (patients + beyond) ** 2 / (seeds**2 / (n - 1) + rest)
             freedom = min(max(mixed, n - 1), freedom)
         return self.value.mean(), math.sqrt(patients + beyond), freedom
+
+    @property
+    def equivalent(self) -> bool:
+        return abs(self.mean[0]) + self.reach(0.9) < MARGIN
 
     def reach(self, level: float) -> float:
         """Half the width of the mean's interval."""
@@ -219,20 +223,20 @@ def scored(cells: pd.DataFrame) -> dict[tuple[str, ...], dict[str, Scored]]:
     return recipes
 
 
-def chance(luck: float, skill: float, seeds: int, patients: int, margin: float = 0, shift: float = 0):
+def chance(luck: float, skill: float, seeds: int, freedom: float, margin=0.0, shift=0.0, shared=0.0) -> float:
     """Power of "equivalent" within ``margin``, or without one of "different", at a true difference ``shift``
-    of means over ``seeds``; averaged over the variance that the seeds show."""
-    true, least = 2 * (luck + skill) / seeds, 2 * luck / seeds
+    of means over ``seeds``, by the variance of one difference, and of what all have in ``shared``."""
+    true, least = (luck + skill) / seeds, luck / seeds
     seen = true * stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, seeds - 1) / (seeds - 1)
-    freedom = np.where(seen > least, seeds - 1, patients - 1)  # less than luck alone is not believed
-    reach = stats.t.ppf(0.95 if margin else 0.975, freedom) * np.sqrt(np.maximum(seen, least))
-    normal = stats.norm(shift, math.sqrt(true))
+    mixed = (shared + seen) ** 2 / (seen**2 / (seeds - 1) + shared**2 / freedom)
+    degrees = np.where(seen > least, np.clip(mixed, seeds - 1, freedom), freedom)  # not less than luck alone
+    reach = stats.t.ppf(0.95 if margin else 0.975, degrees) * np.sqrt(shared + np.maximum(seen, least))
+    normal = stats.norm(shift, math.sqrt(shared + true))
     inside = np.maximum(normal.cdf(margin - reach) - normal.cdf(reach - margin), 0)
     return (inside if margin else normal.sf(reach) + normal.cdf(-reach)).mean()
 
 
-def fewest(power: Any) -> int:
-    """The fewest seeds with a power of four in five, from three on."""
+def fewest(power: Any) -> int:  # seeds with a power of four in five, from three on
     return 3 + bisect_left(range(3, 10_000), True, key=lambda seeds: power(seeds) >= 0.8)
 
 
@@ -289,10 +293,6 @@ def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     }
 
 
-def equivalent(apart: Scored) -> bool:
-    return abs(apart.mean[0]) + apart.reach(0.9) < MARGIN
-
-
 def of_precisions(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     """Verdicts on recipes that differ in precision alone, and networks with most seeds on one processor."""
     cpus, verdicts, alike = cells.dropna(subset=["cpu"]).groupby(GROUP)["cpu"].agg(set), [], []
@@ -302,7 +302,7 @@ def of_precisions(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
         precisions = {STUDY["recipes"][of["recipe"]]["precision"] for of in sets}
         if a[1:] == b[1:] and first == second and len(precisions) == 2:
             apart = recipes[a]["endpoint"] - recipes[b]["endpoint"]
-            verdicts.append(equivalent(apart))
+            verdicts.append(apart.equivalent)
             alike += [(len(apart.seeds), a[1], verdicts[-1])] if cpus[a] == cpus[b] else []
     most = max(alike)[0]
     names = " and ".join(name for seeds, name, same in alike if seeds == most and same)
@@ -317,7 +317,7 @@ def of_claims(recipes: dict) -> dict[str, Any]:
     """The main claims, O18 to O20, and the best network on the largest images."""
     names = ("resnet18", "convnext_pico")
     cpu, xla = ([recipes["nih128-32px", name, on] for name in names] for on in ("cpu", "xla_cpu"))
-    verdicts = [equivalent(a["endpoint"] - b["endpoint"]) for a, b in zip(cpu, xla, strict=True)]
+    verdicts = [(a["endpoint"] - b["endpoint"]).equivalent for a, b in zip(cpu, xla, strict=True)]
     macro = [a["macro"] - b["macro"] for a, b in zip(cpu, xla, strict=True)]
     far = [Near(abs(of.mean[0]) + of.reach(0.9), 0.1 * of.reach(0.9)) for of in macro]
     seeds = np.ptp(cpu[1]["macro"].value)
@@ -337,28 +337,28 @@ def of_claims(recipes: dict) -> dict[str, Any]:
 
 
 def of_power(recipes: dict) -> dict[str, Any]:
-    """What seeds and patients show, by the spread of all recipes on real radiographs."""
-    real = {group: of for group, of in recipes.items() if group[0].startswith("nih")}
-    luck, skill = {}, {}
-    for name in ("endpoint", "f1"):
-        luck[name] = {group: of[name].luck for group, of in real.items()}
-        degrees = [len(of[name].seeds) - 1 for of in real.values()]
-        beyond = [of[name].value.var(ddof=1) - luck[name][group] for group, of in real.items()]
-        skill[name] = max(np.average(beyond, weights=degrees), 0)
-    main = next(group for group in real if group[1] == "convnext_pico")
-    own, (seeds, patients) = luck["endpoint"][main], real[main]["endpoint"].parts.shape
+    """What seeds and patients show: in F1 by all recipes on radiographs, in the endpoint by two pairs."""
+    f1 = [of["f1"] for group, of in recipes.items() if group[0].startswith("nih")]
+    luck, many = [2 * of.luck for of in f1], [len(of.seeds) - 1 for of in f1]
+    skill = max(np.average([2 * (of.value.var(ddof=1) - of.luck) for of in f1], weights=many), 0)
+    seeds, patients = recipes["nih128-64px", "convnext_pico", "cpu"]["endpoint"].parts.shape
     wanted = (DIFFERENCE / (stats.norm.ppf(0.975) + stats.norm.ppf(0.8))) ** 2  # the variance that shows it
-    few_many, own_f1 = (min(luck["f1"].values()), max(luck["f1"].values())), skill["f1"]
-    runs = [fewest(lambda n, of=of: chance(of, own_f1, n, patients, shift=DIFFERENCE)) for of in few_many]
-    tested = [2 * of / seeds * patients / wanted for of in few_many]
-    # A tenth of a half-width is a fifth of its square; patients are printed in thousands.
-    return {
-        **ends("to see/runs", *(Near(n, 0.2 * n) for n in runs)),
-        **ends("to see/patients", *(Near(n, 0.2 * n + 500) for n in tested)),
-        **ends("power", *(100 * chance(own, of, seeds, patients, MARGIN) for of in (skill["endpoint"], 0))),
-        **{"power/seeds": seeds, "power/level": 80},
-        "power/plan": fewest(lambda n: chance(own, skill["endpoint"], n, patients, MARGIN)),
-    }
+    ends_of = min(luck), max(luck)
+    runs = [fewest(lambda n, of=of: chance(of, skill, n, patients - 1, shift=DIFFERENCE)) for of in ends_of]
+    tested = [of / seeds * patients / wanted for of in ends_of]  # printed in thousands, so Near has 500
+    values = ends("to see/runs", *(Near(n, n / 5) for n in runs)) | {"power/seeds": seeds, "power/level": 80}
+    values |= ends("to see/patients", *(Near(n, 0.2 * n + 500) for n in tested))
+    for name in ("convnext_pico", "resnet18"):
+        a, b = (recipes[f"nih128-32px-{of}", name, "cpu"]["endpoint"] for of in ("fp32", "bf16"))
+        apart, alone, square = a - b, a.luck + b.luck, (a - b).parts.mean(axis=0) ** 2
+        free = min(apart.freedom, square.sum() ** 2 / (square**2).sum())
+        shared = max(square.sum() - apart.luck / len(apart.seeds), 0)
+        seen = [of.value.var(ddof=1) for of in (apart, a, b)]
+        for how, luck, of in (("shared", apart.luck, seen[0]), ("alone", alone, sum(seen[1:]))):
+            power = partial(chance, luck, max(of - luck, 0), freedom=free, margin=MARGIN, shared=shared)
+            values[f"power/{name}/{how}"] = 100 * power(seeds)
+            values[f"power/{name}/{how}/needed"] = fewest(power)
+    return values
 
 
 def priced() -> dict[str, Any]:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 import forked
 from conftest import ROOT, clone_of_the_tree, keep_recorded, ran
 from cxrbench.evidence.private import of_this_machine
+from cxrbench.evidence.sums import sign
 from cxrbench.study.files import why_git_fails
+from cxrbench.study.names import UserError
 
 GRAPH = (sys.executable, "-m", "snakemake")
 SPLITS = "results/tables/splits.csv"
-NOBODY = 65534
+NOBODY, UNKNOWN = 65534, 12345  # users: one that every system has, and one that it has not
 
 
 @pytest.fixture
@@ -88,6 +91,35 @@ def test_without_a_home_that_can_be_written_caches_go_into_the_checkout(tmp_path
     for missing in ("/dev/null", "/proc/none"):
         assert cache_of(tmp_path, HOME=missing) == inside
     assert cache_of(tmp_path, HOME="/dev/null", XDG_CACHE_HOME=str(home)) == str(home)
+
+
+@pytest.mark.fault(
+    "a user without an entry, a name and HOME (podman --user)", "a name, a home and a cache place"
+)
+def test_a_user_whom_the_system_does_not_know_has_what_a_build_asks_for() -> None:
+    if os.geteuid():
+        pytest.skip("only root can run a program as another user")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # pytest's own folders are closed to others
+        shutil.copyfile(ROOT / "Makefile", folder / "Makefile")
+        shown = "show: ; @echo $$USER $$HOME $$XDG_CACHE_HOME"
+        words = ("make", "-s", "--eval", shown, "show", "VENV=x")
+        who = {"user": UNKNOWN, "group": UNKNOWN, "extra_groups": []}
+        done = ran(*words, cwd=folder, env={"PATH": os.defpath}, check=True, **who)
+        assert done.stdout.split() == [str(UNKNOWN), "/", str(folder / ".snakemake/cache")]
+
+
+def test_a_user_without_a_home_has_no_key_to_sign_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(user: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {user}")
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(UserError, match="there is no such ssh key; name yours with --key"):
+        sign(tmp_path, None)
 
 
 def test_a_user_without_a_home_can_still_clean_texts(monkeypatch: pytest.MonkeyPatch) -> None:

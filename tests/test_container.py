@@ -1,6 +1,7 @@
 """The Containerfile builds where no registry of images is reached: on a Debian made here, by buildah."""
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -21,6 +22,7 @@ OWN_CERTIFICATES = Path("/usr/local/share/ca-certificates")
 def test_the_images_run_as_a_user_and_take_their_packages_from_the_locks() -> None:
     text = (ROOT / "Containerfile").read_text()
     stages = text.split("\nFROM ")
+    assert re.search(r"^ARG BASE=docker\.io/library/debian@sha256:[0-9a-f]{64}$", stages[0], re.M)
     assert [stage.splitlines()[0].rpartition(" AS ")[2] for stage in stages[1:]] == ["base", "train", "paper"]
     assert "USER author" in stages[1] and "USER" not in "".join(stages[2:])
     for stage, lock in zip(stages[2:], ("base", "paper"), strict=True):

@@ -76,8 +76,10 @@ SAID = {
         "In fp32 and bf16 the mean AUROC of {precision/networks} is equivalent within {margin} "
         "({precision/seeds} seeds).",
         f"The best mean AUROC at {{largest/pixels}} pixels is {BEST}, on {{largest/patients}} patients.",
-        "With {power/seeds} seeds equal platforms would be found equivalent in {power/low}% to {power/high}% "
-        "of studies; {power/plan} seeds suffice for {power/level}%.",
+        "With {power/seeds} seeds, equal platforms would be found equivalent for ConvNeXt-Pico in "
+        "{power/convnext_pico/shared}% of studies if they share what the two precisions share, in "
+        "{power/convnext_pico/alone}% if they share nothing; then {power/convnext_pico/alone/needed} seeds "
+        "suffice.",
         f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",
     ],
     "Table 1": [

@@ -245,7 +245,7 @@ def test_no_latex_is_one_message(tmp_path: Path) -> None:
     assert "sudo apt-get install latexmk" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["base.lock", "paper.lock", "uv.txt"])
+@pytest.mark.parametrize("name", ["base.lock", "paper.lock", "docs.lock", "uv.txt"])
 def test_every_pin_has_a_hash(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
     for entry in re.split(r"\n(?=\S)", text.strip()):

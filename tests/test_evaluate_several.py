@@ -1,8 +1,14 @@
-"""`cxrbench evaluate` of several records or files: a table each."""
+"""Commands that take several records are given two: a table each, or one message."""
 
 import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
 
 from conftest import ROOT, cxrbench, must_work
+from cxrbench.cli import app
 
 CELLS = [f"data/recorded/nih128-32px/resnet18/cpu/seed{seed}" for seed in (0, 1)]
 
@@ -24,3 +30,41 @@ def test_two_files_are_two_tables_with_the_values_of_each() -> None:
     for file in files:
         alone = json.loads(must_work("evaluate", file, "--json", "--replicates", "20", cwd=ROOT).stdout)
         assert [row for row in both if row["source"] == file] == [{"source": file} | row for row in alone]
+
+
+SEVERAL = {  # every other command that takes several records, and what it says of two
+    "cost table": "2 of 2 runs",
+    "cost break-even": "runs until it pays",
+    "report cells --out OUT/cells.csv": "",
+    "adopt --out OUT": "",
+}
+
+
+def two(command: str, out: Path, *cells: Path) -> tuple[int, str]:
+    """The exit code and output of a command with the records of these cells."""
+    words = command.replace("OUT", str(out)).split()
+    done = CliRunner().invoke(app, [*words, *(str(cell / "record.json") for cell in cells)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        from cxrbench.study.names import UserError
+
+        assert isinstance(done.exception, UserError), done.exception
+        return 1, str(done.exception)
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize("command", SEVERAL)
+def test_every_command_that_takes_several_records_takes_two(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    code, said = two(command, tmp_path, *map(Path, CELLS))
+    assert code == 0 and SEVERAL[command] in " ".join(said.split()), said
+    if "cells.csv" in command:
+        assert (tmp_path / "cells.csv").read_text().count(",ok,") == 2
+    if command.startswith("adopt"):
+        assert len(list(tmp_path.rglob("record.json"))) == 2
+    damaged = tmp_path / "damaged/nih128-32px/resnet18/cpu/seed1"
+    shutil.copytree(CELLS[1], damaged)
+    (damaged / "record.json").write_text("{")
+    code, said = two(command, tmp_path / "again", Path(CELLS[0]), damaged)
+    assert code == 1 and "record.json" in said and "\n" not in said.strip(), said

@@ -2,21 +2,16 @@
 
 import shlex
 import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from conftest import ROOT, TINY, blocks_of, clone_of_the_tree, must_work
-from cxrbench.datasets.packed import read_packed
 from cxrbench.study.files import sha256_file
-from own_images import ODD, dicom, encoded, picture, written
+from own_images import ODD, written
 from own_images import drawn as drawn_table
 from test_graph import graph
 
@@ -123,63 +118,3 @@ def test_the_page_prints_the_forecast_and_the_cost_of_its_real_study(tmp_path: P
         said = must_work(*shlex.split(command)[1:], cwd=tmp_path).stdout
         wanted, shown = ([line.split() for line in text.splitlines()] for text in (lines, said))
         assert wanted and all(line in shown for line in wanted), said
-
-
-def packed_as_documented(folder: Path, heading: str) -> Any:
-    """Run the page's script for a release in ``folder``, then pack what its config says."""
-    (script,), (config,) = blocks(heading, "python"), blocks(heading, "yaml")
-    subprocess.run([sys.executable, "-c", script], cwd=folder, check=True)
-    (name, source), *_ = yaml.safe_load(config).items()
-    study = {"datasets": {name: source}, "recipes": {"short": {"epochs": 1, "batch": 8}}, "cells": []}
-    (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    words = ("data", "pack", name, "--study", "study.yaml", "--out", f"packed/{name}/manifest.json")
-    must_work(*words, cwd=folder)
-    return read_packed(folder / "packed" / name)
-
-
-def test_chexperts_layout(tmp_path: Path) -> None:
-    findings = ["No Finding", "Lung Opacity", "Pleural Effusion"]
-    rows = []
-    for k in range(80):
-        view, side = ("Frontal", "AP") if k % 4 else ("Lateral", "")
-        path = f"CheXpert-v1.0-small/train/patient{k // 2:05}/study1/view{k % 2 + 1}_{view.lower()}.jpg"
-        rows.append([path, "Male", 60, view, side, *RNG.choice(["1.0", "0.0", "-1.0", ""], 3)])
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(encoded(picture(k), "JPEG"))
-    columns = ["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *findings]
-    release = pd.DataFrame(rows, columns=columns)
-    release.to_csv(tmp_path / "CheXpert-v1.0-small/train.csv", index=False)
-    packed = packed_as_documented(tmp_path, "CheXpert")
-    frontal = release[release["Frontal/Lateral"] == "Frontal"].set_index("Path").loc[packed.index["image"]]
-    assert packed.findings == ("Lung Opacity", "Pleural Effusion") and len(packed.index) == 60
-    given = frontal["Lung Opacity"].map({"1.0": 1.0, "0.0": 0.0, "": 0.0, "-1.0": np.nan})
-    np.testing.assert_array_equal(packed.labels()[:, 0], given)
-    assert packed.index["patient"].str.fullmatch(r"patient\d{5}").all()
-    assert packed.index.groupby("patient")["split"].nunique().max() == 1
-
-
-def test_vindrs_layout(tmp_path: Path) -> None:
-    places = [(f"{k * 0x9E3779B9 % 2**32:08x}{k:024x}", "train" if k < 60 else "test") for k in range(75)]
-    rows: dict[str, list[list[object]]] = {"train": [], "test": []}
-    for k, (name, part) in enumerate(places):
-        path = tmp_path / "vindr-cxr" / part / f"{name}.dicom"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(dicom(picture(k), WindowCenter=128, WindowWidth=256))
-        for reader in ("R1", "R2", "R3") if part == "train" else ("",):
-            labels = (RNG.random(3) < 0.5).astype(int).tolist()
-            rows[part].append([name, *([reader] if reader else []), *labels])
-    findings = ["Aortic enlargement", "Other diseases", "No finding"]
-    (tmp_path / "vindr-cxr/annotations").mkdir()
-    places_of = tmp_path / "vindr-cxr/annotations"
-    train = pd.DataFrame(rows["train"], columns=["image_id", "rad_id", *findings])
-    train.to_csv(places_of / "image_labels_train.csv", index=False)
-    test = pd.DataFrame(rows["test"], columns=["image_id", *findings])
-    test = test.rename(columns={"Other diseases": "Other disease"})
-    test.to_csv(places_of / "image_labels_test.csv", index=False)
-    packed = packed_as_documented(tmp_path, "VinDr-CXR")
-    assert packed.findings == ("Aortic enlargement", "Other diseases")
-    assert packed.manifest["images"]["test"] == 15 and packed.manifest["images"]["val"] > 0
-    assert packed.index["patient"].isna().all()
-    votes = train.groupby("image_id")["Aortic enlargement"].sum()
-    row = packed.index[packed.index["split"] == "train"].iloc[0]
-    assert row["Aortic enlargement"] == (votes[Path(row["image"]).stem] >= 2)

@@ -14,11 +14,10 @@ from conftest import ROOT, must_fail, must_work, ran, text_of
 from cxrbench.paper.formats import Values, escape
 from cxrbench.paper.items import figures, keys_of, tables
 from cxrbench.paper.latex import macros
-from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
 from cxrbench.study.files import sha256_file
-from paper.conftest import a_paper
+from paper.conftest import a_paper, named_values
 
 SOURCES = {
     **{path.name: path.read_text() for path in sorted((ROOT / "paper/sections").glob("*.tex"))},
@@ -52,7 +51,7 @@ def values(from_evidence: Path) -> Values:
     """The values of the text by their keys."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(from_evidence)
-        return numbers(Results.read(Path("results"), Path("results/study.json"), Path("data/recorded")))
+        return named_values(Results.read(Path("results"), Path("results/study.json"), Path("data/recorded")))
 
 
 def chosen_by(values: Values, latex: str) -> str:

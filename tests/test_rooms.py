@@ -31,6 +31,7 @@ QUICK = {
     "cxrbench.evidence.store": STATISTICS | {"pandas", "pyarrow"},  # adopt
     "cxrbench.cli": STATISTICS | {"pandas", "pyarrow"},
     "cxrbench.paper.items": STATISTICS | {"pandas", "pyarrow"},  # Snakemake
+    "cxrbench.paper.entries": STATISTICS | {"pandas", "pyarrow"},  # Snakemake
 }
 LONGEST = 400  # lines
 # Modules of one name in several rooms that answer the same question: one computes, the other shows it.

@@ -292,6 +292,13 @@ def test_a_command_that_needs_the_clone_says_so_outside_of_it(tmp_path: Path) ->
         )
 
 
+def test_a_message_about_a_file_that_is_there_asks_for_no_clone(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/prices.csv").write_text("instance\n")
+    message = must_fail("cost", "spot", 24, "g5.xlarge", "--study", ROOT / "config/config.yaml", cwd=tmp_path)
+    assert "data/prices.csv" in message and "clone" not in message, message
+
+
 def test_a_read_only_folder_is_one_message(small_disk) -> None:
     path = small_disk("size=1m,ro") / "claims.csv"
     must_say(must_fail("claims", "--out", path), str(path), "name another place")

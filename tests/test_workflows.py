@@ -17,18 +17,53 @@ from cxrbench.evidence.sums import write_sums
 FOLDER = ROOT / ".github/workflows"
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
 JOBS = {(name, job): body for name, flow in WORKFLOWS.items() for job, body in flow["jobs"].items()}
-CHECKOUT = re.compile(r"uses: actions/checkout@[0-9a-f]{40} # v\d+\.\d+\.\d+\n")
+PUBLISHING = re.compile(
+    r"uses: actions/(?:upload-pages-artifact|deploy-pages)@[0-9a-f]{40} # v\d+\.\d+\.\d+\n"
+)
+ACTION = re.compile(r"uses: actions/(?:checkout|attest)@[0-9a-f]{40} # v\d+\.\d+\.\d+\n")
 
 
-def test_workflows_read_only_and_pin_the_one_action_they_use_by_hash() -> None:
-    assert set(WORKFLOWS) == {"ci", "evidence"}
+def test_workflows_read_only_and_pin_their_actions_by_hash() -> None:
+    """All but the last job of pages, which may publish what the one before it has built, and the one that
+    attests; both run nothing of the repository."""
+    assert set(WORKFLOWS) == {"attest", "ci", "evidence", "pages"}
     for name, flow in WORKFLOWS.items():
         text = (FOLDER / f"{name}.yml").read_text()
-        assert len(CHECKOUT.findall(text)) == text.count("uses:") and "secrets" not in text
+        pinned = ACTION.findall(text) + (PUBLISHING.findall(text) if name == "pages" else [])
+        assert len(pinned) == text.count("uses:") and "secrets" not in text
         assert flow["permissions"] == {} and "pull_request_target" not in text
-    for job in JOBS.values():
-        assert job["permissions"] == {"contents": "read"}
-        assert job["steps"][0]["with"]["persist-credentials"] is False
+    publish = JOBS["pages", "publish"]
+    assert publish["permissions"] == {"pages": "write", "id-token": "write"}
+    assert publish["if"] == "github.ref == 'refs/heads/main'" and [*publish["steps"][0]] == ["uses"]
+    for name, job in JOBS.items():
+        if name not in (("attest", "attest"), ("pages", "publish")):
+            assert job["permissions"] == {"contents": "read"}
+            assert job["steps"][0]["with"]["persist-credentials"] is False
+
+
+def test_what_may_attest_runs_no_code_of_the_repository() -> None:
+    assert "pull_request" not in WORKFLOWS["attest"][True]  # `on` is true in YAML 1.1
+    job = JOBS["attest", "attest"]
+    assert job["permissions"] == {"id-token": "write", "attestations": "write"} and job["needs"] == "build"
+    write, attest = job["steps"]
+    assert write["run"] == "printf '%s\\n' \"$SUMS\" > sums.txt" and attest["uses"].startswith(
+        "actions/attest@"
+    )
+
+
+def test_the_hashes_that_are_attested_are_those_of_the_build(tmp_path: Path) -> None:
+    for name in ("data/recorded/SHA256SUMS", "paper/paper.pdf"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(name)
+    (step,) = [step for step in JOBS["attest", "build"]["steps"] if step.get("id") == "sums"]
+    given, sums = tmp_path / "output", tmp_path / "sums.txt"
+    done = ran("bash", "-ec", step["run"], cwd=tmp_path, env=os.environ | {"GITHUB_OUTPUT": str(given)})
+    assert done.returncode == 0, done.stderr
+    first, *lines, last = given.read_text().splitlines()
+    assert (first, last) == ("sums<<END", "END")
+    write = {"SUMS": "\n".join(lines)}
+    ran("bash", "-ec", JOBS["attest", "attest"]["steps"][0]["run"], cwd=tmp_path, env=write, check=True)
+    assert ran("sha256sum", "--check", sums, cwd=tmp_path).stdout.count(": OK\n") == 2
 
 
 def test_zizmor_finds_nothing() -> None:

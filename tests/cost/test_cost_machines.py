@@ -10,9 +10,10 @@ from conftest import ROOT, money_results
 from cxrbench.cost.costs import comparable, cost_table, pricing_of
 from cxrbench.cost.write import write_cost_tables
 from cxrbench.evidence.record import Timing
-from cxrbench.paper.cost_tables import numbers as cost_values
+from cxrbench.paper.entries import named
 from cxrbench.paper.items import tables
 from cxrbench.paper.results import Results
+from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import Pricing, read_study
 from cxrbench.study.files import write_csv
@@ -107,7 +108,8 @@ def test_a_busy_run_moves_no_headline_and_no_case(both: tuple[Results, Results])
     for name in ("break_even.csv", "decisions.csv"):
         quiet, busy = ((read.folder / "tables" / name).read_bytes() for read in both)
         assert quiet == busy, name
-    before, after = map(cost_values, both)
+    keys = [key for key in named(ROOT / "paper") if key.startswith(("cost/", "price/", "day/"))]
+    before, after = (values_of(read, keys) for read in both)
     changed = {key for key in before if before[key] != after[key]}
     assert changed == {"cost/runs", "cost/runs/load sentence"}
     assert "Marked: 1 on a busy machine." in after["cost/runs/load sentence"]

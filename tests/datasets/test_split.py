@@ -20,6 +20,7 @@ TRAIN = [f"{image},train" for image in SIX["image"]]
         ("chexnet", {"train": 78_468, "val": 11_219, "test": 22_433}),
         ("official", {"test": 25_596}),
         ("seeded-7", {}),
+        ("fold-2-of-5", {}),
     ],
 )
 def test_a_split_has_its_counts_keeps_patients_together_and_depends_on_no_other_image(name, images) -> None:
@@ -35,6 +36,19 @@ def test_a_seeded_split_has_its_shares_and_another_seed_other_patients() -> None
     patients = TABLE.assign(split=parts).drop_duplicates("patient")["split"].value_counts(normalize=True)
     assert patients.to_dict() == pytest.approx({"train": 0.7, "val": 0.1, "test": 0.2}, abs=0.01)
     assert (assign_split(TABLE, "seeded-8") != parts).mean() > 0.3
+
+
+def test_each_patient_is_a_test_patient_in_exactly_one_fold() -> None:
+    folds = [assign_split(TABLE, f"fold-{k}-of-5") for k in range(1, 6)]
+    assert (sum((parts == "test").astype(int) for parts in folds) == 1).all()
+    of_rest = [(parts == "val").sum() / (parts != "test").sum() for parts in folds]
+    assert of_rest == pytest.approx([0.125] * 5, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["fold-0-of-5", "fold-6-of-5", "fold-1-of-1"])
+def test_a_fold_that_cannot_be_says_how_to_write_one(name: str) -> None:
+    with pytest.raises(UserError, match=f"split '{name}': write fold-K-of-N with K from 1 to N"):
+        assign_split(SIX, name)
 
 
 def from_file(folder: Path, rows: list[str]) -> pd.Series:

@@ -1,5 +1,7 @@
 """A stranger's archive is refused or shown in full, in bounds, and changes nothing that is recorded."""
 
+import hashlib
+import itertools
 import json
 import re
 import resource
@@ -30,6 +32,7 @@ from cxrbench.statistics.predictions import LABEL
 from cxrbench.study.config import read_study
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell, UserError
+from cxrbench.training.repeat import FirstEpoch
 from evidence.test_contribution import (
     NEW,
     OLD,
@@ -217,7 +220,7 @@ def test_a_log_of_other_lines_is_refused_and_a_failed_runs_is_sent_only_when_ask
         files[LOG] + b"epoch 4/3: train loss nan, val loss 1, 1 s\n",
         b"a" * (1 << 20),
     ):
-        sha = __import__("hashlib").sha256(text).hexdigest()
+        sha = hashlib.sha256(text).hexdigest()
         changed = with_record(files, lambda record, sha=sha: record.update(log_sha256=sha), **{LOG: text})
         with pytest.raises(UserError, match="another form than a trainer's"):
             unpack(write(place / "c.tar.gz", changed), place / "aside")
@@ -310,7 +313,7 @@ def test_a_key_that_stands_twice_is_refused(place: Path) -> None:
 
 
 def test_graphs_are_of_a_network_that_the_archive_has_a_record_of(place: Path) -> None:
-    sha = __import__("hashlib").sha256(b"x").hexdigest()
+    sha = hashlib.sha256(b"x").hexdigest()
     files = files_in(archived(place)) | {f"graphs/phantom-32px/resnet50/{sha}.pb": b"x"}
     with pytest.raises(UserError, match="of no network that it has a record of"):
         unpack(write(place / "c.tar.gz", files), place / "aside")
@@ -431,6 +434,55 @@ def test_what_is_unusual_and_may_be_true_is_shown(place: Path) -> None:
     assert "look at: " in must_work("verify", cwd=place).stdout
 
 
+def test_first_epochs_of_other_processors_agree_and_those_of_other_seeds_do_not() -> None:
+    """Recorded runs of the phantoms and of ConvNeXt, each beside all others of its network."""
+    runs = [read_record(path) for path in sorted(DATA.glob("*/*/*cpu/seed*/record.json"))]
+    kept = [run for run in runs if run.cell.startswith("phantom-") or "/convnext_pico/" in run.cell]
+    kept = [run for run in kept if run.recipe["precision"] == "fp32" and "arith" not in run.cell]
+    pairs = {True: 0, False: 0}
+    for one, other in itertools.permutations(kept, 2):
+        (_, network, _, seed), (_, others, _, of_other) = one.cell.split("/"), other.cell.split("/")
+        same = one.dataset.packed == other.dataset.packed and one.recipe_hash == other.recipe_hash
+        if same and network == others:
+            again = FirstEpoch(other.history[0], steady=network.startswith("convnext"))
+            agrees, words = again.beside(one.history[0])
+            if seed == of_other or again.steady:
+                assert agrees == (seed == of_other), (one.cell, other.cell, words)
+            pairs[agrees] += 1
+    assert min(pairs.values()) >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "the history of a contribution is another seed's, and every hash made to fit",
+    "with --repeat: both losses of its first epoch; nothing kept",
+)
+def test_a_history_that_the_cell_does_not_give_is_refused(place: Path) -> None:
+    again = ("--repeat", "--registry", ROOT / "data/registry.csv", "--packed", place / "packed")
+    files = files_in(archived(place))
+    value, other = json.loads(files[RECORD]), read_record(OLD.folder(DATA)).history[0]
+    lines = files[LOG].decode().splitlines(keepends=True)
+    lines[0] = f"epoch 1/3: train loss {other.train_loss:.4f}, val loss {other.val_loss:.4f}, "
+    lines[0] += f"{value['history'][0]['train_seconds']:.1f} s\n"
+    value["history"][0] |= {"train_loss": other.train_loss, "val_loss": other.val_loss}
+    log = "".join(lines).encode()
+    value["log_sha256"] = hashlib.sha256(log).hexdigest()
+    forged = files | {RECORD: json.dumps(value).encode(), LOG: log}
+    before = tree(place)
+    said = must_fail(*received(write(place / "c.tar.gz", forged)), *again, cwd=place)
+    assert (
+        f"train_loss {other.train_loss:.6f} in its record" in said
+        and "tolerance 0.003" in said
+        and "nothing was recorded" in said
+    )
+    assert tree(place) == before
+    done = must_work(*received(write(place / "c.tar.gz", files)), *again, cwd=place)
+    assert re.search(
+        rf"^{NEW}: first epoch trained again: train_loss 0.243082 in its record", done.stdout, re.M
+    )
+    assert f"recorded {NEW}" in done.stderr
+
+
 # ---------------------------------------------------------------------------------- the promise
 
 
@@ -493,7 +545,7 @@ def fuzzed(draw: st.DrawFn, files: Files) -> Files:
 def test_an_archive_is_refused_or_shown_in_bounds_and_changes_nothing_recorded(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The promise of docs/evidence.md: a minute of time, 1 GiB of memory, no file but in its own folder."""
+    """The promise of docs/contribute.md: a minute of time, 1 GiB of memory, no file but in its own folder."""
     monkeypatch.chdir(place)
     row = measured_row(place)
     whole = files_in(archived(place)) | {"bench/train.json": json.dumps([row]).encode()}

@@ -1,6 +1,7 @@
 """Recorded evidence: what is intact passes, damaged files are named, manipulations are found or admitted."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 
 from columns import LABELS, SCORES
 from conftest import GONE, ROOT, must_fail, must_work, put_at, ran
+from cxrbench.evidence.history import commit_problems, other_recipes
 from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import read_record
 from cxrbench.evidence.sums import read_sums, sums_of, write_sums
 from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
 from cxrbench.study.config import read_study
 from cxrbench.study.files import sha256_file
-from cxrbench.study.names import find_cells
+from cxrbench.study.names import Cell, find_cells
 
 DATA = ROOT / "data/recorded"
 CELL, OTHER = (f"nih128-64px/resnet18/cpu/seed{seed}" for seed in (0, 1))
@@ -118,8 +121,14 @@ def repository(folder: Path) -> str:
     for name in ("src/cxrbench/training/method.py", "config/config.yaml"):
         (folder / name).parent.mkdir(parents=True)
         shutil.copyfile(ROOT / name, folder / name)
-    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x", "--date", "2026-01-01T00:00:00Z"]):
+    ran("git", "-C", folder, "init", "-q", check=True)
+    return committed(folder)
+
+
+def committed(folder: Path, part: str = ".") -> str:
+    """Commit a ``part`` of ``folder``, as of a day before any recorded run; return the commit."""
+    git = ["git", "-C", folder, "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["add", part], ["commit", "-qm", "x", "--date", "2026-01-01T00:00:00Z"]):
         ran(*git, *words, check=True, env={"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"})
     return ran(*git, "rev-parse", "HEAD", check=True).stdout.strip()
 
@@ -432,6 +441,32 @@ def test_a_commit_must_be_in_git_and_older_than_the_run(recorded: Path) -> None:
     assert "before its commit" in problems_of(recorded)
     forge(recorded, record=put("commit", "--all"))
     assert "commit --all is not in git" in problems_of(recorded)
+
+
+def test_another_recipe_than_that_of_its_commit_is_named(recorded: Path) -> None:
+    commit, study = repository(recorded), recorded / "config/config.yaml"
+    for cell in (CELL, OTHER):  # not as they were committed, so nobody knows when they will be
+        forge(recorded, cell, record=put("commit", commit))
+
+    def beside(text: str) -> tuple[str, str]:
+        """What contradicts, and what is another recipe than, a study whose commit both records name."""
+        study.write_text(text)
+        named = committed(recorded, "config") if text != given else commit
+        records = {
+            Cell.parse(cell): read_record(recorded / cell).model_copy(update={"commit": named})
+            for cell in (CELL, OTHER)
+        }
+        recipes = (text for _, text in other_recipes(recorded, records))
+        return "\n".join(commit_problems(recorded, records, [])), "\n".join(recipes)
+
+    given = study.read_text()
+    assert given.count("epochs: 20\n") == 1
+    assert beside(given) == ("", "")
+    problems, recipes = beside(given.replace("epochs: 20\n", "epochs: 21\n"))
+    assert problems == "" and len(re.findall("gives nih128-64px [0-9a-f]{16} ", recipes)) == 2
+    assert beside(given.replace("epochs: 20\n", "epochs: many\n")) == ("", "")  # read by its version alone
+    assert "or no study" in beside("datasets: [")[0]
+    assert "no dataset nih128-64px" in beside("datasets: {x: 1}\nrecipes: {}")[0]
 
 
 def test_a_machine_with_all_that_neuron_records_passes(recorded: Path) -> None:

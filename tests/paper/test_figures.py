@@ -13,14 +13,14 @@ from conftest import ROOT
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.paper import figures, figures_platforms, items, tables
 from cxrbench.paper.items import as_text
-from cxrbench.paper.power import families
+from cxrbench.paper.power import corrected
 from cxrbench.paper.results import Results, parity_drawn
 from cxrbench.statistics.estimates import estimate_cell
 from cxrbench.statistics.parity import COLUMNS, Margins, family, parity
 from cxrbench.study.config import read_study
 from cxrbench.study.names import Cell
 
-from .conftest import made_up
+from .conftest import made_up, named_values
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 RADIOGRAPHS, PHANTOMS = "nih128-64px", "phantom-32px"
@@ -148,9 +148,11 @@ def parity_rows(*verdicts: tuple[str, float]) -> pd.DataFrame:
 )
 def test_a_caption_counts_its_family_and_what_the_correction_leaves(verdicts, sentence: str) -> None:
     rows = parity_rows(*verdicts)
-    values = families(pd.concat([rows, rows.assign(dataset="phantom-32px")]))
+    both = made_up(parity=pd.concat([rows, rows.assign(dataset="phantom-32px")]), metrics=NO_CELLS)
+    values = named_values(both, "family/")
     for name in ("parity", "parity_phantoms"):
         assert sentence in as_text(items.tables()[name].caption, values)
+    assert corrected(rows).endswith(sentence)
 
 
 def test_a_family_is_every_tested_verdict_of_a_table_corrected_together() -> None:

@@ -14,7 +14,7 @@ from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import read_context
 from cxrbench.claims.ledger import check_claims
 from cxrbench.evidence.sums import write_sums
-from cxrbench.paper.artifact import experiments, main_claims, other_claims
+from cxrbench.paper.artifact import as_sections, experiments, main_claims
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
@@ -63,20 +63,32 @@ def test_every_claim_of_ours_has_an_experiment() -> None:
 
 
 def test_a_claim_keeps_its_name_when_another_is_added(read: Results, tmp_path, monkeypatch) -> None:
-    ids, before = list(other_claims(read)[""]), experiments(read).set_index("")["Shows"]
-    assert ids == [claim.id for claim in read_claims(CLAIMS).ours if not claim.main] and ids[0] == "O01"
+    before = experiments(read).set_index("")["Shows"]
     shutil.copytree(ROOT / "data", tmp_path / "data", ignore=shutil.ignore_patterns("recorded"))
     monkeypatch.chdir(tmp_path)
     text = CLAIMS.read_text()
-    entry = "  - {id: O99, source: ours, experiment: E4, where: Limits, says: New, missing: a run}\n"
+    entry = "  - {id: O99, source: ours, experiment: E4, where: Data, says: New, missing: a run}\n"
     CLAIMS.write_text(re.sub("^claims:.*\n", lambda match: match[0] + entry, text, flags=re.M))
     with pytest.raises(UserError, match=r"claims\.csv is older than .*: it has no O99; make it again"):
-        other_claims(read)
-    ledger = pd.concat([read.claims, read.claims.head(1).assign(id="O99")])
-    assert list(other_claims(replace(read, claims=ledger))[""]) == ["O99", *ids]
+        main_claims(read)
     after = experiments(read).set_index("")["Shows"]
     assert after.drop("E4").equals(before.drop("E4")) and after["E4"] == f"O99, {before['E4']}"
     assert before["E5"] == "O09" and before["E4"].startswith("O02 to O08, O11 to ")
+
+
+def test_two_cells_trained_anew_have_a_difference_and_a_bound_that_can_fail(read: Results) -> None:
+    recorded = replace(read, recorded=ROOT / "data/recorded")
+    table = experiments(recorded).set_index("")
+    assert list(table.index[table["Refuted if"] != ""]) == ["E1", "E9"]
+    for name, bound in (("E1", 0.001), ("E9", 0.01)):
+        (apart,) = re.findall(r"the difference is ([+-]\d\.\d+)", table.loc[name, "Expected"])
+        assert (
+            abs(float(apart)) < bound and f"differs by more than {bound:g}" in table.loc[name, "Refuted if"]
+        )
+    assert "difference" not in table.loc["E5", "Expected"]
+    text = as_sections(table.reset_index())
+    assert text.count("\n### E") == len(table) and text.count("```sh\nmake cell") == 4
+    assert "- **Refuted if**: the macro AUROC of the two differs by more than 0.001\n" in text
 
 
 def test_a_recorded_cell_gives_result_tolerance_and_time(read: Results) -> None:
@@ -110,7 +122,7 @@ def exists(proof: str) -> bool:
 
 def test_badges_and_three_claims_come_before_set_up() -> None:
     text = (ROOT / "ARTIFACT.md").read_text(encoding="utf-8")
-    places = [text.index(mark) for mark in ("**Badges", "begin main", "\n## ", "begin exp", "begin claims")]
+    places = [text.index(mark) for mark in ("**Badges", "begin main", "\n## ", "begin exp")]
     assert places == sorted(places) and text.startswith("# Artifact\n")
     assert text.split("\n## ")[1].startswith("Set-up") and len(text.split()) <= 1800
 
@@ -122,6 +134,7 @@ def test_three_claims_have_a_bound_that_can_fail(read: Results) -> None:
     assert table["Expected"].str.contains(r"below 0\.01|± 0\.0005|above 0 ").all(), (
         "none holds whatever is found"
     )
+    assert (table["Refuted if"] != "").all()
     assert set(table["This build"]) == {"not testable here"} and table["Time"].str.endswith(" s").all()
 
 

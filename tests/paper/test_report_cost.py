@@ -15,11 +15,11 @@ from cxrbench.cost.porting import CASES, break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
 from cxrbench.cost.write import write_cost_tables
 from cxrbench.paper.cost_tables import load_sentence
-from cxrbench.paper.cost_tables import numbers as cost_values
 from cxrbench.paper.items import as_text, figures, tables
 from cxrbench.paper.latex import listing, placed
 from cxrbench.paper.ledger import claims_one_by_one
 from cxrbench.paper.results import Results
+from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import read_study
 from cxrbench.study.files import write_csv
@@ -130,13 +130,13 @@ def test_the_bound_from_the_rooflines_is_that_of_plain_arithmetic(results: Resul
         there = 1.34375 / min(trainium / flop, 2 * 440.23414784e9 / moved)
         found.append(there / here)
     assert len(found) == 8
-    said = cost_values(results)
+    said = values_of(results, ["cost/shares", "cost/handicap"])
     assert as_text("{cost/shares}", said) == f"{min(found):.2f} to {max(found):.2f}"
     assert as_text("{cost/handicap}", said) == f"{3 / max(found):.1f} to {5 / min(found):.1f}"
 
 
 def test_a_price_of_another_region_has_its_source(results: Results) -> None:
-    sources = cost_values(results)["cost/ratio sources"]
+    sources = values_of(results, ["cost/ratio sources"])["cost/ratio sources"]
     assert "vms.csv (us-east-1 spot, us-east-2 on demand, us-east-2 spot," in sources
     assert "a test (us-east-1 on demand, us-east-1 spot)" in sources
 
@@ -190,7 +190,9 @@ def test_the_ledger_prints_the_claims_of_the_preprint_and_ours(tmp_path: Path) -
         }
     )  # fmt: skip
     claims.to_csv(tmp_path / "claims.csv", index=False)
-    text = listing(claims_one_by_one(pd.read_csv(tmp_path / "claims.csv", keep_default_na=False)))
+    numbers = dict.fromkeys(("computed_low", "computed_high", "now_low", "now_high"), "")
+    claims = pd.read_csv(tmp_path / "claims.csv", keep_default_na=False, na_values=numbers)
+    text = listing(claims_one_by_one(claims))
     assert r"A1 & 5\,\% of a\_\allowbreak{}b & 5\,\% & 5; now 2.084 & stale \\" in text
     assert r"A2 & nothing Tested if it is dry. &  &  & not testable here \\" in text
     assert r"A3 & so & yes & no & contradicted \\" in text and "A4" not in text

@@ -10,29 +10,33 @@ import pytest
 from conftest import ROOT
 from cxrbench.evidence.record import DatasetIdentity
 from cxrbench.paper import items, readme
-from cxrbench.paper.conclusions import conclusions
-from cxrbench.paper.formats import Values
-from cxrbench.paper.items import as_text
-from cxrbench.paper.numbers import numbers
+from cxrbench.paper.conclusions import conclusions, written
+from cxrbench.paper.formats import Range, Value, Values
+from cxrbench.paper.items import as_text, keys_of
+from cxrbench.paper.power import patients_by_recipe
 from cxrbench.paper.results import Results
+from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import cells_table
+
+from .conftest import drawn_by_name, named_values
 
 COUNTS = ("total", "ok", "failed", "not run", "refused")
 
 
 def test_failed_and_refused_cells_are_counted_once(read: Results) -> None:
-    before, cells = counts(numbers(read)), read.cells.copy()
+    before, cells = counts(named_values(read, "cells/")), read.cells.copy()
     failed = cells.index[(cells["status"] == "ok") & (cells["platform"] == "cpu")][-1]
     refused = cells.index[(cells["status"] == "not run") & (cells["platform"] == "cuda")][0]
     cells.loc[failed, "status"] = "crashed"
     cells.loc[refused, "origin"] = "refused"
-    values = numbers(replace(read, cells=cells))
+    values = named_values(replace(read, cells=cells), "cells/")
     after = counts(values)
     assert after["ok"] == before["ok"] - 1
     assert (after["failed"], after["refused"]) == (before["failed"] + 1, before["refused"] + 1)
     assert after["ok"] + after["failed"] + after["not run"] + after["refused"] == after["total"]
-    platforms = list(dict.fromkeys(cells["platform"]))
-    assert sum(values[f"cells/{name}/run"] for name in platforms) == after["ok"] + after["failed"]
+    keys = [f"cells/{name}/run" for name in dict.fromkeys(cells["platform"])]
+    by_platform = values_of(replace(read, cells=cells), keys)
+    assert sum(by_platform[key] for key in keys) == after["ok"] + after["failed"]
 
 
 def counts(values: Values) -> dict[str, int]:
@@ -40,14 +44,16 @@ def counts(values: Values) -> dict[str, int]:
 
 
 def test_no_claims_number_is_printed_with_an_exponent(read: Results) -> None:
-    printed = {name: str(value) for name, value in numbers(read).items() if name.startswith("claim/")}
+    every = values_of(read, [f"claim/{name}" for name in read.claims["id"]])
+    printed = {name: str(value) for name, value in every.items()}
     assert printed["claim/O14"] == "14,400"
     assert [name for name, text in printed.items() if re.search(r"\de[+-]?\d", text)] == []
 
 
 def test_captions_name_the_datasets_whose_patients_are_unknown(read: Results, monkeypatch) -> None:
     captions = [items.tables()[name].caption for name in ("auroc", "f1", "average_precision")]
-    known = numbers(read)
+    keys = {key for caption in captions for key in keys_of(caption)}
+    known = values_of(read, keys)
     assert not any("are unknown" in as_text(caption, known) for caption in captions)
     identity = Results.identity
 
@@ -57,7 +63,7 @@ def test_captions_name_the_datasets_whose_patients_are_unknown(read: Results, mo
         return found if same else found.model_copy(update={"patients": dict.fromkeys(found.patients, 0)})
 
     monkeypatch.setattr(Results, "identity", without_patients)
-    values = numbers(read)
+    values = values_of(read, keys)
     for caption in captions:
         assert "Patients of nih128-64px are unknown: each image counts as one" in as_text(caption, values)
 
@@ -65,15 +71,16 @@ def test_captions_name_the_datasets_whose_patients_are_unknown(read: Results, mo
 def test_nothing_waits_for_a_processor_once_all_its_cells_ran(read: Results) -> None:
     here = read.cells["platform"].isin(["cpu", "xla_cpu"])
     done = read.cells[~here | (read.cells["status"] == "ok")]
-    assert (done["status"] == "not run").any() and numbers(replace(read, cells=done))["cells/waiting"] == 0
+    assert (done["status"] == "not run").any()
+    assert named_values(replace(read, cells=done), "cells/")["cells/waiting"] == 0
     one_waits = done.copy()
     one_waits.loc[one_waits.index[one_waits["status"] == "ok"][-1], "status"] = "not run"
-    assert numbers(replace(read, cells=one_waits))["cells/waiting"] == 1
+    assert named_values(replace(read, cells=one_waits), "cells/")["cells/waiting"] == 1
 
 
 def test_a_recorded_cell_that_nobody_planned_is_not_called_planned(read: Results) -> None:
     """The study plans one seed of one network; the others of its dataset are recorded here all the same."""
-    values = numbers(read)
+    values = named_values(read, "cells/")
     assert f"{values['cells/total']} planned trainings are done" in conclusions(values)[0].text
     dataset = "nih128-64px"
     block = {"dataset": dataset, "architectures": ["resnet18"], "platforms": ["cpu"], "seeds": [0]}
@@ -82,7 +89,7 @@ def test_a_recorded_cell_that_nobody_planned_is_not_called_planned(read: Results
     )
     cells = cells_table(study, sorted(Path("results/cells").glob("*/*/*/*/record.json")), read.recorded)
     assert set(cells["dataset"]) == {dataset} and set(cells["status"]) == {"ok"} and len(cells) > 3
-    values = numbers(replace(read, study=study, cells=cells))
+    values = named_values(replace(read, study=study, cells=cells), "cells/")
     text = conclusions(values)[0].text
     assert f"{len(cells)} of {len(cells)} planned or recorded trainings are done" in text
     pages = [*(ROOT / "paper").rglob("*.tex"), *(ROOT / "src/cxrbench/paper").rglob("*.t*")]
@@ -106,7 +113,8 @@ def test_comparisons_on_real_radiographs_are_counted(read: Results, others, coun
     rows = pd.DataFrame(pairs, columns=["dataset", "platform_b"]).assign(
         kind="platforms", platform_a="cpu", label="endpoint", metric="auroc", verdict="inconclusive"
     )
-    values = numbers(replace(read, parity=rows.reindex(columns=read.parity.columns)))
+    rows = drawn_by_name(rows).reindex(columns=read.parity.columns).astype({"drawn": bool})
+    values = named_values(replace(read, parity=rows), "parity/")
     assert tuple(values[f"parity/pairs{of}"] for of in ("", "/accelerated")) == counts
     assert values["parity/auroc"] == verdicts
 
@@ -117,7 +125,7 @@ def test_tables_and_numbers_need_no_cell_and_no_measurement(read: Results, tmp_p
     nothing = replace(read, **frames | {"cells": cells, "claims": read.claims, "recorded": tmp_path})
     made = {name: item.make(nothing).texts for name, item in items.tables().items()}
     assert made["gains"].empty and made["auroc"].empty and set(made["cells"]["Status"]) == {"not run"}
-    values = numbers(nothing)
+    values = named_values(nothing)
     assert values["cells/run"] == 0 and values["parity/pairs"] == 0 and "largest/auroc" not in values
 
 
@@ -130,10 +138,11 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
 
 
 def test_conclusions_are_made_of_the_papers_values_and_name_what_shows_them(read: Results) -> None:
-    values = numbers(read)
+    values = named_values(read)
     made = {one.topic: one for one in conclusions(values)}
-    order = ["Status", "Seeds against platforms", "Accuracy reached", "Cost", "Parity", "Power", "Claims"]
-    assert [topic for topic in made if topic != "Precision"] == order  # that needs pairs of precisions
+    order = ["Status", "Accuracy reached", "Cost", "Parity", "Power", "Claims"]
+    others = ("Patients before seeds", "Precision")  # need ten seeds, and pairs of precisions
+    assert [topic for topic in made if topic not in others] == order
     pairs = read.parity.query("kind != 'noise floor' and label == 'endpoint' and metric == 'auroc'")
     real = pairs[~pairs["dataset"].str.startswith("phantom")]
     largest = f"{max(real['difference'], key=abs):+.4f}".replace("-", "\u2212")
@@ -152,13 +161,13 @@ def numbers_in(text: str) -> set[float]:
 
 
 def test_the_tables_that_a_finding_of_the_readme_names_have_its_numbers(read: Results) -> None:
-    status, *findings = conclusions(numbers(read))
+    status, *findings = conclusions(named_values(read))
     cells = items.tables()["cells"].make(read).rows
     seeds = cells.assign(seeds=cells["Seeds"].map(seeds_of))
     run = seeds["Status"] != "not run"
     assert numbers_in(status.text) == {seeds.loc[run, "seeds"].sum(), seeds["seeds"].sum()}
-    precision = any(one.topic == "Precision" for one in findings)
-    for one in findings[: readme.SHOWN_FINDINGS - 1 + precision]:
+    of_readme = [one["topic"] for one in written()[1 : 1 + readme.SHOWN_FINDINGS]]
+    for one in (one for one in findings if one.topic in of_readme):
         tables = [items.tables()[name].make(read).texts for name in one.tables]
         texts = [str(text) for table in tables for text in (*table, *table.to_numpy().ravel())]
         assert numbers_in(one.text) and numbers_in(one.text) <= set().union(*map(numbers_in, texts)), one
@@ -171,14 +180,14 @@ def seeds_of(text: str) -> int:
 
 
 def test_a_conclusion_with_an_unknown_value_is_left_out(read: Results) -> None:
-    values = numbers(replace(read, parity=read.parity[:0]))
-    order = ["Status", "Seeds against platforms", "Accuracy reached", "Cost", "Power", "Claims"]
-    assert [one.topic for one in conclusions(values) if one.topic != "Precision"] == order
+    values = {key: value for key, value in named_values(read).items() if not key.startswith("parity/")}
+    topics = [one.topic for one in conclusions(values)]
+    assert "Parity" not in topics and {"Status", "Cost", "Power", "Claims"} <= {*topics}
     assert conclusions({}) == []
 
 
 def test_the_status_says_what_has_not_run_only_while_it_has_not(read: Results) -> None:
-    values = numbers(read)
+    values = named_values(read, "cells/")
     here, *_ = conclusions(values)
     assert here.text.startswith("Nothing here has run on AWS Trainium or on an NVIDIA GPU. ")
     assert here.text.endswith("all on CPUs. Whether Trainium trains as accurately as CUDA is still open.")
@@ -194,8 +203,11 @@ def test_the_documents_quote_what_the_paper_computes_of_power(
     from_all_evidence: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(from_all_evidence)
-    values = numbers(Results.read(Path("results"), Path("results/study.json"), Path("data/recorded")))
+    read = Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
+    values = named_values(read, "power/preprint/")
     text = " ".join((ROOT / "docs/statistics.md").read_text().split())
-    for name in ("macro", "macro/median", "micro", "micro/median", "macro/fixed", "micro/fixed"):
+    for name in ("macro", "macro/median", "micro", "micro/median", "macro/fixed"):
         value = str(values[f"power/preprint/{name}"])
         assert value in text, f"{name}: the paper has {value}"
+    fixed = patients_by_recipe(read).query("metric == 'f1_micro'")["fixed"]
+    assert str(Value(Range(fixed.min(), fixed.max()), "about")) in text

@@ -23,10 +23,11 @@ from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.items import as_text, figures, tables
-from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import REFUSED
 from cxrbench.study.files import sha256_file
+
+from .conftest import named_values
 
 CELL = "nih128-64px/resnet18/cpu/seed0"
 FAILED = "nih128-64px/resnet18/cpu/seed101"  # seeds that no study has
@@ -169,7 +170,7 @@ def test_headings_tables_and_figures_can_be_found_without_seeing_them(page: str)
 
 
 def test_conclusions_come_first_and_link_to_what_shows_them(built: Path, page: str) -> None:
-    read, found = Read(page), conclusions(numbers(results_of("hostile")))
+    read, found = Read(page), conclusions(named_values(results_of("hostile")))
     before, _ = read.words.split("What trains where", 1)
     assert len(found) > 4 and all(one.text in before for one in found)
     links = [one.get("href") for one in read.all("a")]
@@ -296,6 +297,48 @@ def test_a_study_that_nobody_ran_has_a_page(built: Path) -> None:
     assert {"auroc", "cost", "parity", "claims"} <= set(empty)
     assert f"refused 1 not run {len(cells) - 1}" in read.words
     assert f"is refused, and nothing here rests on it: the log is another one {HOSTILE}" in read.words
+
+
+def own_study(folder: Path) -> None:
+    """Write ``results`` to ``folder`` as if its radiographs were a user's own table's."""
+    shutil.copytree("results", folder)
+    study = json.loads((folder / "study.json").read_text())
+    for name, dataset in study["datasets"].items():
+        if not name.startswith("phantom"):
+            kept = {"pixels": dataset["pixels"], "recipe": dataset["recipe"]}
+            study["datasets"][name] = {"source": "table", "table": "t.csv", "folder": "images"} | kept
+    (folder / "study.json").write_text(json.dumps(study))
+
+
+def test_the_page_of_an_own_study_says_nothing_of_ours(built: Path) -> None:
+    own_study(Path("own"))
+    page = make(Path("own"))
+    read = Read(page)
+    assert "Results of this study" in read.words and "How good are the networks?" in read.words
+    for ours in ("preprint", "Trainium or CUDA", "USD", "our loop", "Look at", "convnext_pico`", "Claims"):
+        assert ours not in read.words, ours
+    targets = {
+        one["id"]
+        for tag in ("section", "table", "figure", "dt", "details", "tr", "main")
+        for one in read.all(tag)
+        if one.get("id")
+    }
+    links = {one["href"][1:] for one in read.all("a") if (one.get("href") or "").startswith("#")}
+    assert {
+        link for link in links if not link.startswith("nih") and not link.startswith("phantom")
+    } <= targets
+    assert "no better than chance" not in read.words
+    metrics = pd.read_csv("own/tables/spread.csv")
+    main = (metrics["label"] == "endpoint") & (metrics["metric"] == "auroc")
+    assert main.any()
+    low = [name for name in metrics if name.endswith("ci_low")]
+    metrics.loc[main, low] = 0.4
+    metrics.to_csv("own/tables/spread.csv", index=False)
+    single = pd.read_csv("own/tables/metrics.csv")
+    single.loc[(single["label"] == "endpoint") & (single["metric"] == "auroc"), "ci_low"] = 0.4
+    single.to_csv("own/tables/metrics.csv", index=False)
+    said = [one.text for one in conclusions(named_values(results_of("own")))]
+    assert [text for text in said if "no better than chance: the interval holds 0.5" in text]
 
 
 def test_without_a_build_the_message_says_what_to_run(tmp_path: Path) -> None:

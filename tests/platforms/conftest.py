@@ -103,7 +103,7 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         "from cxrbench.study import platforms\n"
         "platforms.unavailable = lambda name: None\n"
         "real = platforms.load\n"
-        "def load(name, threads, precision, compiler=None):\n"
+        "def load(name, threads, precision, compiler=None, arithmetic='own'):\n"
         "    if name == 'neuron':\n"
         "        from cxrbench.platforms import neuron\n"
         "        os.environ['PJRT_DEVICE'] = neuron.NeuronPlatform.hardware = 'CPU'\n"
@@ -112,7 +112,7 @@ def neuron_machine(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         "        from cxrbench.platforms.torchneuron import TorchNeuronPlatform as here\n"
         "        here.device_type, here.compiler, here.backend = 'cpu', 'aot_eager', 'gloo'\n"
         "        torch.accelerator.synchronize = lambda: None\n"
-        "    return real(name, threads, precision, compiler)\n"
+        "    return real(name, threads, precision, compiler, arithmetic)\n"
         "platforms.load = load\n"
     )
     monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)

@@ -44,3 +44,24 @@ def test_every_price_in_the_docs_is_a_row_of_the_price_table(page: str, instance
 
 def test_the_page_names_the_tool_that_compiles_ahead() -> None:
     assert TOOL in DOCS
+
+
+def test_the_first_hour_adds_up_and_costs_its_minutes() -> None:
+    table = DOCS.split("<!-- begin first hour -->")[1].split("<!-- end first hour -->")[0]
+    hourly = price(PRICES, "trn1.2xlarge", "us-east-1", "on_demand")["usd_per_hour"]
+    assert f"{hourly:g} USD an hour" in table
+    spans = re.findall(r"^\| (.*?) \| ([\d.]+) to ([\d.]+) \| ([\d.]+) to ([\d.]+) \|", table, re.M)
+    assert len(spans) == 5
+    for _, *ends in spans:
+        for minutes, dollars in zip(map(float, ends[:2]), map(float, ends[2:]), strict=True):
+            assert dollars == pytest.approx(minutes / 60 * hourly, abs=0.006)
+    for column in (1, 2):
+        *parts, whole = (float(row[column]) for row in spans)
+        assert sum(parts) == whole
+    for row in spans[1:3]:  # programs, at so many minutes each
+        programs = int(re.search(r"(\d) (?:more )?program", row[0])[1])
+        assert [float(minutes) for minutes in row[1:3]] == [2 * programs, 44 * programs]
+    images, speed = re.search(r"([\d,]+) images \|", table)[1], re.search(r"(\d+) images/s", table)[1]
+    assert float(spans[3][1]) == round(20 * int(images.replace(",", "")) / int(speed) / 60)
+    reported = (ROOT / "data/reported.csv").read_text()
+    assert f"({speed} images a second by our division)" in reported

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cxrbench.platforms import neuron_settings as settings
 from cxrbench.platforms import torchneuron_settings
 from cxrbench.study import platforms
-from cxrbench.study.config import Compiler
+from cxrbench.study.config import CompileOptions, Compiler
 from cxrbench.study.names import UserError
 
 CHOSEN = Compiler(model_type="transformer", optlevel=1)
@@ -34,6 +34,28 @@ def test_the_recipe_decides_the_flags_and_others_may_be_added(compiler, given_fl
     wanted = [f"{flag}={value}" if value else flag for flag, value in (always | changed).items()]
     found = settings.compiler_flags("fp32", compiler, given_flags)
     assert found == [*wanted, "--retry_failed_compilation"]
+
+
+@pytest.mark.parametrize(
+    ("version", "on_trn1", "on_trn2"),
+    [
+        ("2.26.6360.0+abc", [], []),
+        ("2.27.5334.0", ["none"], ["none", "--native-int64"]),
+        ("2.28.7631.0+1", ["none"], ["none", "--native-int64"]),
+        ("", [], []),
+    ],
+)
+def test_64_bit_integers_are_explicit_where_the_compiler_has_the_flags(
+    version, on_trn1, on_trn2, monkeypatch
+) -> None:
+    def said(flags: list[str]) -> list[str]:
+        of = [flag.replace("--implicit-integer-downcast=", "") for flag in flags]
+        return sorted((flag for flag in of if flag in ("none", "--native-int64")), reverse=True)
+
+    assert said(settings.graph_flags(CompileOptions(), version, "trn1")) == on_trn1
+    assert said(settings.graph_flags(CompileOptions(), version, "trn2")) == on_trn2
+    monkeypatch.setattr(settings, "installed", lambda package: version or None)
+    assert said(settings.compiler_flags("fp32", Compiler(), "")) == on_trn1
 
 
 OTHER = r"is not what the recipe names .*set `compiler: \{(optlevel|model_type): "

@@ -1,10 +1,14 @@
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from conftest import ROOT
+from cxrbench.results.comparisons import blocks_of_settings
 from cxrbench.results.pairs import CONTRAST_COLUMNS as COLUMNS
-from cxrbench.results.pairs import contrasts
+from cxrbench.results.pairs import contrasts, powers
+from cxrbench.statistics.pilot import needs, parts_of
 from cxrbench.study.config import parse_study, read_study
 from synthetic import draw_predictions, estimated, network_of
 
@@ -19,6 +23,12 @@ def study_of(datasets: dict, seeds: int = 3):
     return parse_study(STUDY | {"datasets": datasets, "cells": blocks, "run": []})
 
 
+def contrasts_of(cells: dict, datasets: dict, seeds: int = 3, **elsewhere: str) -> pd.DataFrame:
+    """Contrasts of ``cells``, all on processor A but for those of a dataset in ``elsewhere``."""
+    ran_on = {str(cell): elsewhere.get(cell.dataset, "A") for cell in cells}
+    return contrasts(cells, study_of(datasets, seeds), ran_on)
+
+
 def cells_of(*skills: tuple[str, float], seeds: int = 3, images=IMAGES) -> dict:
     return {
         f"{dataset}/resnet18/cpu/seed{seed}": network_of(images, seed + 10 * number, 0.05, skill)
@@ -29,7 +39,7 @@ def cells_of(*skills: tuple[str, float], seeds: int = 3, images=IMAGES) -> dict:
 
 def test_each_pair_of_settings_has_its_difference_and_what_they_differ_in():
     cells = cells_of(("nih128-64px", 1.0), ("nih128-64px-bf16", 1.0), ("nih128-32px", 0.0))
-    whole = contrasts(estimated(cells), study_of(NIH))
+    whole = contrasts_of(estimated(cells), NIH)
     assert list(whole.columns) == COLUMNS
     assert whole.loc[whole["verdict"] != "", "differs"].unique().tolist() == ["precision"]
     judged = whole.query("label == 'endpoint' and differs == 'precision'").iloc[0]
@@ -49,7 +59,7 @@ def test_each_pair_of_settings_has_its_difference_and_what_they_differ_in():
 def test_settings_in_another_order_give_the_opposite_differences():
     cells = estimated(cells_of(("nih128-64px", 0.3), ("nih128-32px", 0.0)))
     one, other = (
-        contrasts(cells, study_of({name: NIH[name] for name in names}))
+        contrasts_of(cells, {name: NIH[name] for name in names})
         for names in (("nih128-64px", "nih128-32px"), ("nih128-32px", "nih128-64px"))
     )
     assert one["difference"].to_numpy() == pytest.approx(-other["difference"])
@@ -60,15 +70,84 @@ def test_shared_seeds_are_compared_and_others_left_out():
     pair = ("nih128-64px", 0.3), ("nih128-32px", 0.0)
     cells = cells_of(*pair)
     more = cells | {"nih128-64px/resnet18/cpu/seed3": network_of(IMAGES, 99, 0.05, 2.0)}
-    whole, same = (contrasts(estimated(some), study_of(NIH, 4)) for some in (more, cells))
+    whole, same = (contrasts_of(estimated(some), NIH, 4) for some in (more, cells))
     pd.testing.assert_frame_equal(whole, same)
     assert whole["seeds_a"].unique() == ["0,1,2"]
 
 
+def test_a_score_that_is_undefined_says_so_and_not_that_an_interval_holds_zero():
+    only_test = IMAGES[IMAGES["split"] == "test"]  # nothing to tune a threshold on, so no F1
+    cells = cells_of(("nih128-64px", 1.0), ("nih128-64px-bf16", 1.0), images=only_test)
+    whole = contrasts(estimated(cells), study_of(NIH)).query("differs == 'precision'")
+    undefined = whole["difference"].isna()
+    assert undefined.any() and not undefined.all()
+    assert whole["reason"][undefined].str.startswith("undefined: a run has no value (F1 has none").all()
+    assert not whole["reason"][~undefined].str.contains("undefined").any()
+
+
 def test_nothing_is_said_of_other_images_two_seeds_or_another_split():
     pair = ("nih128-64px", 0.3), ("nih128-32px", 0.0)
-    assert len(contrasts(estimated(cells_of(*pair, seeds=2)), study_of(NIH, 2))) == 0
+    assert len(contrasts_of(estimated(cells_of(*pair, seeds=2)), NIH, 2)) == 0
     fewer = cells_of(pair[0]) | cells_of(pair[1], images=IMAGES.iloc[:-1])
-    assert len(contrasts(estimated(fewer), study_of(NIH))) == 0
+    assert len(contrasts_of(estimated(fewer), NIH)) == 0
     official = NIH | {"nih128-32px": NIH["nih128-32px"] | {"split": "official"}}
-    assert len(contrasts(estimated(cells_of(*pair)), study_of(official))) == 0
+    assert len(contrasts_of(estimated(cells_of(*pair)), official)) == 0
+
+
+def test_arithmetic_is_judged_within_blocks_of_one_processor_and_corrected_over_the_family() -> None:
+    arms = [f"nih128-32px-arith-{arm}" for arm in ("fp32", "matmult", "tf32")]
+    datasets = {arm: STUDY["datasets"][arm] for arm in arms}
+    cells = estimated(cells_of((arms[0], 0.0), (arms[1], 0.0), (arms[2], 2.0), seeds=4))
+    whole = contrasts_of(cells, datasets, 4).query("label == 'endpoint'")
+    assert (whole["differs"] == "arithmetic").all() and len(whole) == 3
+    assert whole["verdict"].tolist() == ["equivalent", "different", "different"]
+    tested = [*whole["p_equivalent"][:1], *whole["p_different"][1:]]
+    assert whole["p_family"].to_numpy(float) == pytest.approx(multipletests(tested))
+    assert contrasts_of(cells, datasets, 4, **{arms[1]: "B"})["dataset_b"].unique() == [arms[2]]
+    ran_on = {str(cell): "B" if cell.dataset == arms[1] and cell.seed == 2 else "A" for cell in cells}
+    moved = contrasts(cells, study_of(datasets, 4), ran_on).query("dataset_b == @arms[1]")
+    assert moved["seeds_a"].unique() == ["0,1,3"]
+
+
+def multipletests(p: list[float]) -> list[float]:
+    """Holm's p values, from their definition."""
+    steps = {k: (len(p) - rank) * p[k] for rank, k in enumerate(sorted(range(len(p)), key=p.__getitem__))}
+    return [min(1.0, max(step for j, step in steps.items() if p[j] <= p[k])) for k in range(len(p))]
+
+
+def test_power_by_seeds_is_that_of_the_pilot_and_subsets_are_counted() -> None:
+    images = draw_predictions(5, {"test": 60}, np.array([0.3, 0.4] + 12 * [0.0]))
+    datasets = {name: NIH[name] for name in ("nih128-64px", "nih128-64px-bf16")}
+    cells = estimated(cells_of(*((name, 0.0) for name in datasets), seeds=10, images=images))
+    judged = contrasts_of(cells, datasets, 10)
+    table = powers(cells, judged).set_index("seeds")
+    sides = [{c.seed: e.estimate for c, e in cells.items() if c.dataset == name} for name in datasets]
+    first = next(iter(cells.values()))
+    parts = parts_of(*sides, first.keys.index(("endpoint", "auroc")), first.sample.n_clusters, paired=True)
+    for seeds in (3, 8):
+        pilot = needs(parts, 0.01, runs=seeds)
+        row = table.loc[seeds]
+        assert (row["as_measured"], row["at_worst"]) == (pilot.power_as_measured, pilot.power_at_worst)
+    verdicts = []
+    for left_out in combinations(range(10), 3):
+        some = {cell: of for cell, of in cells.items() if cell.seed not in left_out}
+        verdicts.append(contrasts_of(some, datasets, 10)["verdict"][0] == "equivalent")
+    assert table.loc[7, "subsets"] == np.mean(verdicts) and table.loc[8:, "subsets"].isna().all()
+    fewer = {cell: of for cell, of in cells.items() if cell.seed < 9}
+    assert powers(fewer, contrasts_of(fewer, datasets, 10)).empty
+
+
+def test_a_block_has_one_processor_seed_by_seed() -> None:
+    study, ten = parse_study(STUDY | {"run": []}), set(range(10))
+    datasets = [
+        f"nih128-32px-{name}" for name in ("fp32", "bf16", "arith-fp32", "arith-matmult", "arith-tf32")
+    ]
+    seeds = {f"{name}/resnet18/cpu": ten for name in datasets}
+    ran_on = {f"{of}/seed{seed}": "B" if "arith" in of else "A" for of in seeds for seed in ten}
+    fp32, bf16, control, matmult, tf32 = seeds
+    precision = {("precision", "resnet18"): [fp32, bf16]}
+    found = blocks_of_settings(seeds, study, ran_on)
+    assert found == precision | {("arithmetic", "resnet18"): [control, matmult, tf32]}
+    found = blocks_of_settings(seeds, study, ran_on | {f"{tf32}/seed3": "A"})
+    assert found == precision | {("arithmetic", "resnet18"): [control, matmult]}
+    assert blocks_of_settings({fp32: ten, bf16: {0, 1}}, study, ran_on) == {}

@@ -18,7 +18,6 @@ from benchmarks.coverage import (
 )
 from benchmarks.mean_coverage import of_skill, samples_f1, simulate_means
 from conftest import ROOT
-from cxrbench.paper.power import coverage_tables
 from cxrbench.results import simulated
 from cxrbench.statistics.auroc import auroc, average_precision
 from cxrbench.statistics.measures import samples_f1 as f1_of_samples
@@ -113,8 +112,3 @@ def test_simulating_again_gives_the_recorded_table():
     again = simulate_verdicts(shares=SHARES[:1], seeds=SEEDS[:1])
     same = (rows["platform_share"] == SHARES[0]) & (rows["seeds"] == SEEDS[0])
     assert again.to_csv(index=False) == rows[same].to_csv(index=False)
-
-
-def test_docs_print_the_recorded_tables():
-    text = (ROOT / "docs/statistics.md").read_text()
-    assert all(block in text for block in coverage_tables(RECORDED).values())

@@ -9,7 +9,7 @@ from scipy import stats
 
 from cxrbench.results.pairs import COLUMNS, SEED, pairs
 from cxrbench.statistics.metrics import ALL
-from cxrbench.statistics.shares import AND_PROCESSOR, SHARE_COLUMNS, measured_share, shares
+from cxrbench.statistics.shares import AND_PROCESSOR, SHARE_COLUMNS, shares
 from cxrbench.study.names import Cell
 from synthetic import draw_predictions, estimated, network_of
 
@@ -101,20 +101,19 @@ def test_a_processor_that_changed_too_is_named() -> None:
 
 
 def test_a_share_is_of_all_pairs_of_two_settings_and_names_the_processor_of_any() -> None:
-    table = paired(*np.random.default_rng(6).normal(size=(2, 3)))
+    table = paired(*np.random.default_rng(6).normal(size=(2, 5)))
     table.loc[0, "changed"] += AND_PROCESSOR
     row = shares(table).iloc[0]
-    assert (row["changed"], row["pairs"]) == ("precision and processor", 3)
+    assert (row["changed"], row["pairs"]) == ("precision and processor", 5)
 
 
 def test_a_pool_takes_each_network_once() -> None:
     rng = np.random.default_rng(4)
-    large, small, other = (paired(rng.normal(size=n), rng.normal(size=n)) for n in (9, 5, 4))
-    small = small.assign(dataset_b="c", changed="processor")  # shares dataset a with the first
+    large, small, other = (paired(rng.normal(size=n), rng.normal(size=n)) for n in (9, 6, 5))
+    small = small.assign(dataset_b="c")  # shares dataset a with the first
     other = other.assign(dataset="d", dataset_b="e")
-    found = shares(pd.concat([small, large, other])).groupby(["changed", "architecture"])["pairs"].max()
-    assert found[ALL, "net"] == found[ALL, ALL] == found["precision", ALL] == 13
-    assert found["processor", ALL] == 5
+    found = shares(pd.concat([small, large, other])).groupby("architecture")["pairs"].max()
+    assert found[ALL] == 14
 
 
 def test_the_share_is_one_less_the_correlation_and_its_interval_is_pitmans_and_morgans() -> None:
@@ -151,15 +150,14 @@ def test_the_interval_holds_the_share(share: float) -> None:
     assert 0.92 <= np.mean(inside) <= 0.98
 
 
-def test_a_network_has_its_own_share_and_others_that_of_all() -> None:
+def test_a_share_is_pooled_over_one_kind_of_change_and_needs_five_pairs() -> None:
     rng = np.random.default_rng(3)
     parts = [
-        paired(rng.normal(size=9), rng.normal(size=9), architecture=name, changed=changed, **sides)
-        for name in ("one", "two")
+        paired(rng.normal(size=pairs), rng.normal(size=pairs), architecture=name, changed=changed, **sides)
+        for name, pairs in (("one", 9), ("two", 9), ("three", 4))
         for changed, sides in (("precision", {}), ("platform", {"dataset": "c", "dataset_b": "c"}))
     ]
     table = shares(pd.concat(parts))
-    own, others = (measured_share(table, name, "f1_macro") for name in ("one", "three"))
-    assert own is not None and (own["architecture"], own["pairs"]) == ("one", 18)
-    assert others is not None and (others["architecture"], others["pairs"]) == (ALL, 36)
-    assert measured_share(table, "one", "f1_micro") is None
+    assert set(table["architecture"]) == {"one", "two", ALL} and ALL not in set(table["changed"])
+    pooled = table[table["architecture"] == ALL].set_index("changed")["pairs"]
+    assert pooled.to_dict() == {"precision": 18, "platform": 18}

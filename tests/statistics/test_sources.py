@@ -105,10 +105,12 @@ def test_a_setting_that_moves_all_seeds_is_found_and_one_that_moves_none_is_not(
     better = runs_of(lambda seed: network_of(base, seed, noise=0.6, shift=0.3))
     again = runs_of(lambda seed: network_of(base, seed + 100, noise=0.6))
     runs = {"a": equal, "b": better, "c": again}
-    table = sources(runs, {"moved": ("a", "b"), "still": ("a", "c"), "absent": ("a", "d")})
+    pairs = {("arithmetic", "moved"): "ab", ("precision", "still"): "ac", ("precision", "absent"): "ad"}
+    table = sources(runs, pairs)
     rows = table[table["source"] == "setting"].set_index(["metric", "network"])
     assert rows.loc[("endpoint", "moved"), "p"] < 1e-4 and rows.loc[("endpoint", "still"), "p"] > 0.05
     assert rows.loc[("endpoint", "moved"), "variance"] > 0 and len(rows) == 4
+    assert rows.loc["endpoint", "setting"].to_dict() == {"moved": "arithmetic", "still": "precision"}
 
 
 def test_too_few_runs_say_nothing(equal: Runs) -> None:

@@ -14,6 +14,7 @@ from cxrbench.cli import app
 from cxrbench.evidence.store import STEP_DIFFERENCES
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.paper.results import read_measurements
+from cxrbench.study.platforms import LacksPrecision
 
 SMALL = ["--pixels", "32", "--batch", "16"]
 
@@ -74,7 +75,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ],
     )
     monkeypatch.setattr("benchmarks.gate.judge_all", lambda *_: [])
-    monkeypatch.setattr("benchmarks.train.packed_phantoms", lambda pixels: nullcontext(tmp_path))
+    monkeypatch.setattr("benchmarks.train.packed_phantoms", lambda *_: nullcontext(tmp_path))
 
     def run(kind: str, file: str, *words: object) -> str:
         out = tmp_path / "measured" / file
@@ -103,6 +104,31 @@ def test_rows_of_other_settings_are_kept_and_those_of_the_same_replaced(measure,
     assert len(gains) == 2 * 2 * 2 and not gains.duplicated().any()  # ways, batches, precisions
     steps = read_measurements(recorded, "steps").groupby("precision").size()
     assert steps.to_dict() == {"bf16": 2, "fp32": 3}
+
+
+def test_a_batch_that_does_not_fit_is_a_row_and_the_rest_goes_on(
+    measure, monkeypatch, tmp_path: Path
+) -> None:
+    measure("train", "train.json", "--batch", 64)
+    unfit = {"does_not_fit": "a step needs about 25.8 GiB, the device has 22.4"}
+    monkeypatch.setattr("benchmarks.train.measure", lambda it, *_: vars(it) | unfit)
+    assert f"{TINY}: batch 256 does not fit: a step needs" in measure("train", "train.json", "--batch", 256)
+    rows = json.loads((tmp_path / "measured/train.json").read_text())
+    assert [row.get("does_not_fit") for row in rows] == [None, unfit["does_not_fit"]]
+    assert CliRunner().invoke(app, recording(tmp_path)).exit_code == 0
+    assert read_measurements(tmp_path / "recorded", "train")["batch"].tolist() == [64]  # it has no speed
+
+
+def test_gains_leave_out_a_precision_that_the_device_lacks(measure, monkeypatch, tmp_path: Path) -> None:
+    def lacks(setting, report):
+        if setting.precision == "bf16":
+            raise LacksPrecision("platform cuda cannot run bf16 here: Tesla T4 only emulates bf16")
+        return [vars(setting) | {"way": "plain"}]
+
+    monkeypatch.setattr("benchmarks.gains.measure_gains", lacks)
+    measure("gains", "gains.json", "resnet18")
+    rows = json.loads((tmp_path / "measured/gains.json").read_text())
+    assert [(row["architecture"], row["precision"]) for row in rows] == [(TINY, "fp32"), ("resnet18", "fp32")]
 
 
 def test_rows_of_another_machine_are_recorded_under_its_name(tmp_path: Path) -> None:

@@ -1,30 +1,109 @@
 """What a trainer's last words mean: real public lines, real failures."""
 
 import csv
+import json
 import signal
+import tomllib
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import psutil
 import pytest
 
-from conftest import serving
+from conftest import ROOT, serving
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.names import UserError
-from cxrbench.training.job import Ending, classify, error_line, normalise
+from cxrbench.training.job import EVENT, Ending, Job, classify, error_line, normalise
 from cxrbench.training.supervisor import Interrupted, run
 
 from .trainers import start, stop, stub_timm, wait_until, wall_seconds
 
-LINES = list(csv.DictReader((Path(__file__).parent / "neuron_log_lines.csv").open()))
+LINES = [
+    row
+    for name in ("neuron_log_lines.csv", "log_lines.csv")
+    for row in csv.DictReader((Path(__file__).parent / name).open())
+]
+PHASES = ("setup", "compile", "train", "evaluate")
 
 
 @pytest.mark.parametrize("row", LINES, ids=lambda row: row["source"].rpartition("github.com/")[2])
-def test_public_neuron_lines_are_recognised(row: dict[str, str]) -> None:
+def test_public_lines_are_recognised(row: dict[str, str]) -> None:
     log = f"some line before\n{row['line']}\nTraceback (most recent call last):\nRuntimeError: it failed\n"
-    status, _, fingerprint, _ = classify(log)
+    status, _, fingerprint, *_ = classify(log)
     assert (status or "machine", fingerprint) == (row["status"], row["fingerprint"])
+
+
+def test_every_pattern_has_a_line_that_it_is_for() -> None:
+    known = tomllib.loads((ROOT / "src/cxrbench/training/failures.toml").read_text())["pattern"]
+    codes = csv.DictReader((Path(__file__).parent / "neuron_codes.csv").open())
+    texts = [row["line"] for row in LINES] + [f"[{row['code']}] in nrt_execute()" for row in codes]
+    unseen = {entry["kind"] for entry in known} - {found.kind for text in texts if (found := classify(text))}
+    assert unseen == set()
+
+
+def dying(job, monkeypatch, tmp_path: Path, phase: str, line: str) -> None:
+    """Let the job's trainer be a shell that reaches a phase, prints a line and fails."""
+    said = tmp_path / "said"
+    said.write_text(f'{EVENT}{{"event": "phase", "phase": "{phase}"}}\n{line}\n')
+    monkeypatch.setattr(type(job), "command", lambda self: ["/bin/sh", "-c", f"cat {said}; exit 1"])
+
+
+def judged_at(phase: str, row: dict[str, str], make_job, monkeypatch, tmp_path: Path) -> None:
+    """A line at a phase is an outcome of the cell where the table says so, else an error and no record."""
+    job, out = make_job(limits=Limits(out_of_memory="record", memory_gib=64)), tmp_path / "out"
+    dying(job, monkeypatch, tmp_path, phase, row["line"])
+    # Want of host memory is a result where the cell says how much it may have.
+    if row["status"] == "machine" and "DefaultCPUAllocator" not in row["line"]:
+        with pytest.raises(UserError, match=f"in phase {phase}: .*then run this again"):
+            run(job, out)
+        assert not out.exists() and job.work.exists()
+    else:
+        record = run(job, out)
+        status = "out_of_memory" if row["status"] == "machine" else row["status"]
+        assert (record.status, record.phase, record.failure.kind != "") == (status, phase, True)
+
+
+@pytest.mark.fault("a fault of the machine at any phase", "an error with a remedy; no record, state kept")
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_an_outcome_is_only_what_the_network_causes(number, make_job, monkeypatch, tmp_path: Path) -> None:
+    judged_at(PHASES[number % len(PHASES)], LINES[number], make_job, monkeypatch, tmp_path)
+
+
+@pytest.mark.fault(
+    "cuDNN has no engine for a depthwise convolution", "once more without cuDNN, in the record"
+)
+def test_what_failed_is_left_out_once_before_the_failure_counts(
+    make_job, monkeypatch, tmp_path: Path
+) -> None:
+    job, command = make_job(), Job.command
+    first, then = (
+        "GET was unable to find an engine to execute this computation",
+        "device-side assert triggered",
+    )
+    script = (
+        f"if grep -q cudnn_depthwise {job.work}/job.json; then echo 'RuntimeError: CUDA error: {then}'; "
+        f"else echo 'RuntimeError: {first}'; fi; exit 1"
+    )
+    monkeypatch.setattr(Job, "command", lambda self: [command(self), ["/bin/sh", "-c", script]][1])
+    record = run(job, tmp_path / "out")
+    assert (record.status, record.attempts, record.failure.fingerprint) == ("crashed", 2, then)
+
+
+def test_a_step_that_cannot_be_recorded_is_taken_without_in_a_new_process(broken_job, tmp_path) -> None:
+    raises = "from cxrbench.study.platforms import RecordingFailed; raise RecordingFailed('no memory left')"
+    job = broken_job(raises)
+    record = run(job, tmp_path / "out")
+    assert json.loads((job.work / "job.json").read_text())["without"] == {"recording": "no memory left"}
+    assert (record.status, record.attempts) == ("crashed", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_an_outcome_is_so_at_every_phase(phase, make_job, monkeypatch, tmp_path: Path) -> None:
+    for number, row in enumerate(LINES):
+        (folder := tmp_path / str(number)).mkdir()
+        judged_at(phase, row, lambda it=number, **how: make_job(f"{it}", **how), monkeypatch, folder)
 
 
 def test_a_fingerprint_is_the_same_for_the_same_failure() -> None:

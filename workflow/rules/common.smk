@@ -17,11 +17,12 @@ from cxrbench.datasets.nih import checks_file
 from cxrbench.datasets.split import file_of
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import refused_measurement
+from cxrbench.paper.entries import named
 from cxrbench.paper.items import figures, printed
 from cxrbench.study import build
 from cxrbench.study.build import content_of
 from cxrbench.study.config import parse_study
-from cxrbench.study.files import explained, write_if_changed
+from cxrbench.study.files import explained, json_text, sha256_json, write_if_changed
 from cxrbench.study.names import Cell, UserError
 from cxrbench.study.readers import Document
 from cxrbench.training.plan import JobNeeds, Plan, must_be_architectures
@@ -54,11 +55,14 @@ for reason in LEFT_OUT:
 # because Snakemake does not look at the params of a rule whose inputs are all ancient().
 PLACES = {"figures": "figures", "generated": "paper/generated", "paper": "paper/paper.pdf"}  # as pathvars
 STUDY_FILE = f"{STUDY.pathvars.get('results', 'results')}/study.json"
+# Which documents name each value: of the paper's source, the rule of its tables takes that alone.
+NAMED_FILE, NAMED = STUDY_FILE.replace("study.json", "named.json"), named(Path("paper"))
 if workflow.is_main_process:
     try:
         alone = build.take_build_lock(Path.cwd())
         if alone or not Path(STUDY_FILE).exists():  # else a running build reads it
             write_if_changed(STUDY_FILE, STUDY.model_dump_json(indent=1) + "\n")
+            write_if_changed(NAMED_FILE, json_text(NAMED))
         made, dry = Path(STUDY_FILE).with_name("made.json"), workflow.output_settings.dryrun
         folder = {name: Path(STUDY.pathvars.get(name, path)) for name, path in PLACES.items()}
         built = [
@@ -88,14 +92,15 @@ onstart:
 
 
 PACKAGE = Path(os.path.relpath(SOURCE), "cxrbench")  # a checkout that was moved is not built anew
-SCORING, REPORTING = (
-    content_of(*build.code_files(PACKAGE, patterns)) for patterns in (build.SCORING, build.REPORTING)
+SCORING, COMPUTING, REPORTING = (
+    content_of(*build.code_files(PACKAGE, patterns))
+    for patterns in (build.SCORING, build.COMPUTING, build.REPORTING)
 )
 
 
-def made_from(*paths):
+def made_from(*paths, code=REPORTING):
     """What a table or page depends on besides its inputs' times: the code behind it, and files' contents."""
-    return [REPORTING, content_of(*paths)]
+    return [code, content_of(*paths)]
 
 
 def results_of(wildcards, input):

@@ -65,7 +65,7 @@ rule claims:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/claims.yaml", "data/prices.csv"),
+        made_from=made_from("data/claims.yaml", "data/prices.csv", code=COMPUTING),
         tables=folder_of,
     message:
         "Checking the claims"

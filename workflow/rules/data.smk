@@ -32,7 +32,7 @@ rule data_tables:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(),
+        made_from=made_from(code=COMPUTING),
         out=folder_of,
     message:
         "Tabulating splits and label noise"

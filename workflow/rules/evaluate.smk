@@ -50,7 +50,7 @@ rule cells:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(*SUMS),
+        made_from=made_from(*SUMS, code=COMPUTING),
         left_out=LEFT_OUT,
     message:
         "Listing all cells"
@@ -67,14 +67,14 @@ rule statistics:
         metrics="<results>/tables/metrics.csv",
         baselines="data/baselines.csv",
     output:
-        tables("parity", "contrasts", "pairs", "shares", "spread", "sources", "power"),
+        tables("parity", "contrasts", "pairs", "shares", "spread", "sources", "power", "powers"),
         tables("f1_search", "subgroups", "literature"),
     log:
         "<logs>/statistics.log",
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/baselines.csv"),
+        made_from=made_from("data/baselines.csv", code=COMPUTING),
         results=results_of,
     message:
         "Comparing platforms, seeds and published values"

@@ -10,7 +10,7 @@ TABLES = [
     *rules.data_tables.output,
 ]
 MEASURED = files(RECORDED, "bench/*/*.json", "audit/*.csv", "simulated/*.csv", "compile/*/*/*.json")
-READ_BY_TABLES = ["data/reported.csv", "data/prices.csv", "data/claims.yaml"]
+READ_BY_TABLES = ["data/reported.csv", "data/published_comparisons.csv", "data/prices.csv", "data/claims.yaml"]
 # What LaTeX is given besides <generated> and <figures>.
 PAPER_SOURCES = files("paper", "*.tex", "*.bib", "sections/**/*")
 
@@ -21,6 +21,7 @@ MADE = [
     *TABLES,
     EVIDENCE,
     "<generated>/macros.tex",
+    "<results>/values.json",
     *(f"<figures>/{item.name}.pdf" for item in printed(figures())),
     *(f"<results>/runs/{cell}/record.json" for cell in EVIDENCED if PLAN.origin(cell) == "fresh"),
     *RECORDS,
@@ -32,7 +33,7 @@ RESULT = "<paper>" if STUDY.makes_paper() else "<results>/report.html"
 
 
 rule tables:
-    """Tables as LaTeX, CSV and Markdown; macros.tex holds every number of the prose."""
+    """Tables as LaTeX, CSV and Markdown; macros.tex and values.json hold every value that a document names."""
     input:
         TABLES,
         MEASURED,
@@ -40,20 +41,23 @@ rule tables:
         SUMS,
         READ_BY_TABLES,
         study=STUDY_FILE,
+        named=NAMED_FILE,
     output:
         "<generated>/macros.tex",
+        "<results>/values.json",
     log:
         "<logs>/tables.log",
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(*MEASURED, *SUMS, *READ_BY_TABLES),
+        made_from=[*made_from(*MEASURED, *SUMS, *READ_BY_TABLES), sha256_json(NAMED)],
         results=results_of,
         out=folder_of,
     message:
-        "Writing the tables and numbers of the paper"
+        "Writing the tables and values of the paper"
     shell:
-        "python -m cxrbench report tables --results {params.results} --study {input.study} --out {params.out} 2> {log}"
+        "python -m cxrbench report tables --results {params.results} --study {input.study} --named {input.named}"
+        " --out {params.out} 2> {log}"
 
 
 rule figures:
@@ -164,6 +168,4 @@ rule summary:
         "Summarising the results"
     shell:
         "python -m cxrbench report summary --results {params.results} --study {input.study}"
-        " --result {params.result} > {output.summary} 2> {log}"
-        " && python -m cxrbench report matrix --results {params.results} --study {input.study}"
-        " > {output.matrix} 2>> {log}"
+        " --result {params.result} --matrix {output.matrix} > {output.summary} 2> {log}"

@@ -85,13 +85,19 @@ class Measured(Strict):
 
 
 class Experiment(Strict):
-    """How a reviewer sees claims: one command. ``cell`` or ``measured`` give its cost, where known."""
+    """How a reviewer sees claims, by commands. ``cell`` or ``measured`` give its cost, where known.
+
+    With ``beside`` two cells are trained again: what is said is refuted if their macro AUROC differs by more
+    than ``within``.
+    """
 
     title: Text
     command: Text
     human_minutes: _Amount  # an estimate
     expect: Text  # what is seen at the end
     cell: Annotated[Cell | None, BeforeValidator(_cell)] = None  # its recorded evidence gives hours and money
+    beside: Annotated[Cell | None, BeforeValidator(_cell)] = None
+    within: _Amount | None = None
     measured: Measured | None = None
 
 
@@ -115,6 +121,7 @@ class Claim(Strict):
     experiment: Plain = ""  # a key of the file's experiments: how a reviewer sees the claim
     rests_on: Plain = ""  # a key of the file's facts: claims that rest on one fact are one finding
     main: bool = False  # ours: what the paper stands on, first in ARTIFACT.md
+    refuted: Plain = ""  # by what, of a main claim
     assumes: Plain = ""  # what its test needs and its source does not say: the claim is conditional
     _check: Check | None = PrivateAttr(None)
     _wrong: Callable[..., UserError] = PrivateAttr()
@@ -165,7 +172,7 @@ def read_claims(path: Path | str) -> Claims:
 
 
 def _wrong(document: Document, error: Any) -> UserError:
-    """Return what pydantic found, at its place, with the name of the claim or experiment that it is in."""
+    """The error that pydantic found, at its place, with the name of the claim or experiment that it is in."""
     keys: Keys = tuple(key for key in error["loc"] if key != "[key]")
     fields: list[str] = []
     if error["type"] == "extra_forbidden":

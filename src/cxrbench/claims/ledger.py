@@ -70,7 +70,7 @@ def against(ledger: pd.DataFrame) -> pd.DataFrame:
 
 
 def findings(rows: pd.DataFrame) -> int:
-    """Return how many separate things ``rows`` of the ledger say: those that rest on one fact count once."""
+    """The number of separate statements in ``rows`` of the ledger: those that rest on one fact count once."""
     return int(rows["rests_on"].where(rows["rests_on"] != "", rows["id"]).nunique())
 
 

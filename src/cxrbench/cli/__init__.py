@@ -210,7 +210,8 @@ def main() -> None:
         if (message := explained(error) if isinstance(error, OSError) else error) is None:
             raise
         text = str(message)
-        if text.startswith(_IN_A_CLONE) and not STUDY.exists():
+        missing_here = not Path(text.partition(":")[0]).exists()  # else the message is about what is in it
+        if text.startswith(_IN_A_CLONE) and missing_here and not STUDY.exists():
             text += "; run it in a clone of the repository, which has this file"
         complain(text)
         sys.exit(1)

@@ -119,7 +119,7 @@ def _say_what_was_captured(table: pd.DataFrame, settings: list[Setting], recorde
 
 
 def _agreement(recorded: Path) -> str:
-    """Return how flags agree with public reports, in a sentence; empty where there are none to compare."""
+    """The agreement of flags with public reports, in a sentence; empty where there are none to compare."""
     from cxrbench.compile.audit import read_audit
     from cxrbench.compile.reports import REPORTED, read_reported, score
     from cxrbench.paper.measurements import predictive_value
@@ -149,7 +149,7 @@ def _show(table: pd.DataFrame, named: bool) -> None:
 
 
 def _described(name: str, rule: dict[str, Any]) -> str:
-    """Return what a rule says and, in brackets, where that comes from."""
+    """The text of a rule and, in brackets, its source."""
     since = ", ".join(filter(None, (rule["seen_with"], rule["date"])))
     where = f"{rule['ground']}, predicts {rule['predicts']}: {rule['source']}"
     says = wrapped(f"{name:4}{rule['says']}", " " * 4)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,12 +19,16 @@ from cxrbench.cli.words import (
     REGISTRY,
     RESULTS,
     STUDY,
+    ProcessesOption,
     RecordedOption,
     StudyOption,
     say,
     work_folder,
 )
 from cxrbench.study.names import Cell, UserError, printable
+
+if TYPE_CHECKING:
+    from cxrbench.evidence.record import Record
 
 SHOWN = (
     "claims",
@@ -36,8 +41,18 @@ SHOWN = (
 _WIDEST = 240  # characters of a printed line of a table
 
 
-def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bool) -> None:
-    """Check an archive, keep what it has as recorded evidence, and print what that changes in the paper."""
+def receive(
+    archive: Path,
+    study: Path,
+    recorded: Path,
+    replace: bool,
+    build: bool,
+    repeat: Callable[[Cell, Record], str | None] | None,
+) -> None:
+    """Check an archive, keep what it has as recorded evidence, and print what that changes in the paper.
+
+    ``repeat`` trains a cell again and returns what contradicts its record; None: nothing is trained.
+    """
     from cxrbench.cli.evidence import differing, must_be_replaced
     from cxrbench.evidence import received
     from cxrbench.evidence.contribution import CONTENT, GRAPHS, RECORDS, overview
@@ -62,6 +77,8 @@ def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bo
         for text in rows.replaced:
             say(f"recorded -> new: {text}")
         must_be_replaced(changed + [text.partition(": ")[0] for text in rows.replaced], replace)
+        if repeat and (wrong := [*filter(None, (repeat(cell, records[cell]) for cell in cells))]):
+            raise UserError("\n".join([*(f"{archive}: {text}" for text in wrong), "nothing was recorded"]))
         before = _tables() if build else {}
         count = received.keep(new, work, rows, recorded)
         for kept in (*new, *rows.files):
@@ -72,6 +89,41 @@ def receive(archive: Path, study: Path, recorded: Path, replace: bool, build: bo
     if build:
         _print_changes(before, _tables())
     say(f"staged in {recorded}: look at `git status`, then commit; `git restore` and `git clean` undo it")
+
+
+def _repeated(
+    cell: Cell, record: Record, study: Path, registry: Path, packed: Path, recorded: Path, fetch: bool
+) -> str | None:
+    """How a record contradicts its first epoch, trained again, or None; it prints what was done."""
+    from cxrbench.cli.get import data_get
+    from cxrbench.cli.train import job_of
+    from cxrbench.datasets.packed import read_packed
+    from cxrbench.study.platforms import ACCELERATED, unavailable
+    from cxrbench.training.repeat import first_epoch
+
+    reason: str | None = f"{cell.platform} takes an accelerator"
+    if cell.platform not in ACCELERATED:
+        reason = unavailable(cell.platform)
+    if not record.history:
+        reason = "no epoch of it has ended"
+    elif record.platform.get("processes", 1) != 1:
+        reason = "several processes trained it"
+    if reason:
+        say(f"{cell}: not trained again, because {reason}")
+        return None
+    data_get([cell.dataset], study, fetch, False, None, registry, packed, recorded)
+    folder, named = packed / cell.dataset, record.dataset and record.dataset.packed
+    if (here := read_packed(folder).manifest["packed"]) != named:
+        return f"{cell}: its packed images are {named}, those of the study {here}"
+    job = job_of(cell, study, folder / "manifest.json", RESULTS / "checkpoints")
+    limits = job.limits.model_copy(update={"processes": 1})
+    job = job.model_copy(update={"micro_batch": record.micro_batch or job.recipe.batch, "limits": limits})
+    seconds = f"{record.history[0].train_seconds:.0f} s in its record"
+    say(f"{cell}: its first epoch is trained again ({seconds}; at most {limits.hours:g} h here)")
+    agrees, words = first_epoch(job).beside(record.history[0])
+    if agrees:
+        print(f"{cell}: {words}")
+    return None if agrees else f"{cell}: {words}"
 
 
 def _tables() -> dict[str, list[str]]:
@@ -112,9 +164,13 @@ def contribute(
     build: Annotated[
         bool, typer.Option("--build/--no-build", help="With --receive: print what changes in the paper.")
     ] = True,
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="With --receive: train the first epoch again and compare.")
+    ] = False,
     send_log: Annotated[
         bool, typer.Option("--send-log", help="Send the texts of failed trainings too, not their hashes.")
     ] = False,
+    processes: ProcessesOption = None,
     study: StudyOption = STUDY,
     fetch: FetchOption = False,
     registry: RegistryOption = REGISTRY,
@@ -127,14 +183,19 @@ def contribute(
     same command goes on. With --receive it checks such an archive instead.
     """
     if archive:
-        receive(archive, study, recorded, replace, build)
+
+        def again(cell: Cell, record: Record) -> str | None:
+            return _repeated(cell, record, study, registry, packed, recorded, fetch)
+
+        receive(archive, study, recorded, replace, build, again if repeat else None)
         return
     if bool(cells) == bool(platform):
         raise typer.BadParameter("name the cells to train, or --platform, or an archive with --receive")
     from cxrbench.cli.contributor import Contributor
 
     named = list(dict.fromkeys(map(Cell.parse, cells or ())))
-    machine = Contributor(study, recorded, packed, registry, platform or named[0].platform, named, hours)
+    of = platform or named[0].platform
+    machine = Contributor(study, recorded, packed, registry, of, named, hours, processes)
     machine.check_and_say(fetch or dry_run)
     if dry_run:
         return

@@ -62,9 +62,11 @@ class Contributor:
         platform: str,
         named: list[Cell],
         hours: float,
+        processes: int | None = None,
     ) -> None:
         self.file, self.recorded, self.packed, self.registry = study, recorded, packed, registry
         self.study, self.store = read_study(study), EvidenceStore(recorded)
+        self.processes = processes or self.study.limits.processes
         self.platform, self.named, self.until = platform, named, time.monotonic() + 3600 * hours
         self.records = {
             cell: run
@@ -173,7 +175,8 @@ class Contributor:
             cell = cells[0]
             self._compare_steps(cell)
             data_get([cell.dataset], self.file, fetch, False, None, self.registry, self.packed, self.recorded)
-            train(str(cell), self.file, self.packed / cell.dataset / "manifest.json")
+            manifest = self.packed / cell.dataset / "manifest.json"
+            train(str(cell), self.file, manifest, processes=self.processes)
             self.done[cell] = read_record(cell.folder(RUNS))
             self._collect_graphs(cell)
         end = time.monotonic() + 60 * bench_minutes
@@ -191,10 +194,9 @@ class Contributor:
             return  # the reference itself
         if (rows := self._gate(cell)) and not differing(rows):
             return
-        recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
-        where = ("--platforms", self.platform, "--precision", recipe.precision)
-        # Of the cell's own size: what a device compiles for the gate's plain step is the cell's.
-        if ours("bench", "steps", cell.architecture, *where, "--pixels", pixels, "--batch", recipe.batch):
+        _, architecture, precision, pixels, batch = self._gate_of(cell)
+        where = ("--platforms", self.platform, "--precision", precision)
+        if ours("bench", "steps", architecture, *where, "--pixels", pixels, "--batch", batch):
             rows = differing(self._gate(cell))
             worst = next(
                 (f"{one['operator']}: {one['tensor']}" for row in rows for one in row["worst"]), None
@@ -204,9 +206,17 @@ class Contributor:
 
     def _gate(self, cell: Cell) -> Rows:
         """Return what the gate found of the cell's network on this platform, at its size."""
-        recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
-        kind = (self.platform, cell.architecture, recipe.precision, pixels, recipe.batch)
+        kind = self._gate_of(cell)
         return [row for row in read_measured(GATE) if tuple(row[name] for name in KEYS["gate"]) == kind]
+
+    def _gate_of(self, cell: Cell) -> tuple[Any, ...]:
+        """The settings of the gate for a cell, as KEYS names them: size and batch of one of its processes.
+
+        With one process the gate's plain step is then the program of the cell, which compiles once.
+        """
+        recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
+        batch = recipe.batch // self.processes
+        return self.platform, cell.architecture, recipe.precision, pixels, batch
 
     def _collect_graphs(self, cell: Cell) -> None:
         """Keep what a Neuron device sends to its compiler, so that anybody can compile it; once a network."""
@@ -217,7 +227,8 @@ class Contributor:
 
         manifest = self.packed / cell.dataset / "manifest.json"
         try:
-            count = collect(job_of(cell, self.file, manifest, RESULTS / "checkpoints"), folder)
+            job = job_of(cell, self.file, manifest, RESULTS / "checkpoints", self.processes)
+            count = collect(job, folder)
             say(f"{cell}: {count} graphs are kept for `cxrbench compile --from`")
         except UserError as error:
             say(f"{error}; the contribution has no graphs of it")

@@ -55,7 +55,7 @@ def the_job(training: Training, table: pd.DataFrame) -> list[str]:
 def at_equal_shares(
     training: Training, needed: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
 ) -> list[str]:
-    """Return what an image costs on Trainium over the GPU where both reach equal shares of their rooflines,
+    """The cost of an image on Trainium over the GPU where both reach equal fractions of their rooflines,
     and what the preprint's ratio then says of the shares.
 
     Of the study's Trainium instance, which the preprint's ratio is of, and of the first of

@@ -85,7 +85,7 @@ def _where(row: Mapping[Any, Any], side: str = "") -> str:
 
 
 def trial(needed: pd.DataFrame) -> list[str]:
-    """Return what an hour of measuring costs on the cheapest supported Trainium instance and on the GPU; the
+    """The cost of an hour of measuring on the cheapest supported Trainium instance and on the GPU; the
     rows are those of :func:`~cxrbench.cost.ratios.thresholds`."""
     from cxrbench.cost.devices import DEVICES
 
@@ -101,7 +101,7 @@ def trial(needed: pd.DataFrame) -> list[str]:
 
 
 def age_of(table: pd.DataFrame) -> str:
-    """Return how old the newest price of a table is, and how to renew them."""
+    """The age of the newest price of a table, and how to renew them."""
     from datetime import UTC, date, datetime
 
     dated = [text for text in table["as_of"].dropna() if text[:1].isdigit()]

@@ -155,9 +155,26 @@ def data_pack(
 def pack_dataset(name: str, config: Dataset, root: Path, recorded: Path, workers: int | None = None) -> None:
     """Pack a dataset below ``root``; name the first image that is not one that cells were recorded from."""
     from cxrbench.datasets.packed import pack
+    from cxrbench.statistics.sample import MIN_PATIENTS
 
     manifest = pack(name, config, root, workers, say, recorded)
     say(f"packed {name}: {', '.join(f'{n} {split}' for split, n in manifest['images'].items())} images")
+    unit = "patients" if manifest.get("patients_known", True) else "images"
+    counts = (f"{f} {'/'.join(map(str, n.values()))}" for f, n in manifest["positive_patients"].items())
+    say(f"positive {unit} (train/val/test): {', '.join(counts)}")
+    few = [f for f, n in manifest["positive_patients"].items() if n["val"] < MIN_PATIENTS]
+    if few:
+        say(
+            f"no threshold can be tuned, so there will be no F1, for {', '.join(few)}: fewer than "
+            f"{MIN_PATIENTS} positive validation {unit}"
+        )
+    if odd := manifest["odd"]:
+        say(
+            f"{len(odd):,} of {sum(manifest['images'].values()):,} images look odd; see them with "
+            f"`cxrbench data sheet {name}`, and mend or remove what is wrong:"
+        )
+        for image, why in odd.items():
+            say(f"  {image}: {why}")
     if unlike := manifest.get("unlike_recorded", []):
         say(
             f"{len(unlike):,} of {sum(manifest['images'].values()):,} images are not those of the recorded "
@@ -188,16 +205,32 @@ def data_checks(
 
 
 @app.command("sheet")
-def data_sheet(out: Path = Path("docs/phantom-contact-sheet.png")) -> None:
-    """Draw a contact sheet of phantoms, the radiographs that the study draws itself."""
-    from cxrbench.datasets.nih_table import FINDINGS
-    from cxrbench.paper.figures_data import phantoms
+def data_sheet(
+    name: Annotated[str | None, typer.Argument(help="A packed dataset. Default: phantoms.")] = None,
+    packed: Annotated[Path, typer.Option(help="Folder of packed datasets.")] = PACKED,
+    out: Annotated[
+        Path | None, typer.Option(help="PNG to write. Default: results/odd-NAME.png, or the one in docs/.")
+    ] = None,
+) -> None:
+    """Draw a contact sheet: the oddest thirty images of a packed dataset, or phantoms."""
     from cxrbench.study.files import written_aside
 
-    with written_aside(out) as aside:
-        phantoms(("PA", "AP", *FINDINGS), 2, 8).savefig(
-            aside, format="png", dpi=200, metadata={"Software": None}
-        )
+    out = out or (RESULTS / f"odd-{name}.png" if name else Path("docs/phantom-contact-sheet.png"))
+    if name:
+        from cxrbench.datasets.odd import contact_sheet
+        from cxrbench.datasets.packed import read_packed
+
+        dataset = read_packed(packed / name)
+        with written_aside(out) as aside:
+            contact_sheet(dataset.images, dataset.index["image"].tolist()).save(aside, "PNG")
+    else:
+        from cxrbench.datasets.nih_table import FINDINGS
+        from cxrbench.paper.figures_data import phantoms
+
+        with written_aside(out) as aside:
+            phantoms(("PA", "AP", *FINDINGS), 2, 8).savefig(
+                aside, format="png", dpi=200, metadata={"Software": None}
+            )
     say(f"wrote {out}")
 
 

@@ -104,8 +104,15 @@ def expected(
         "data/expected_status.csv"
     ),
     accept: Annotated[str | None, typer.Option(help="Accept the outcomes, for this reason.")] = None,
+    line: Annotated[
+        bool, typer.Option("--release", help="Print the line of this build for data/releases.csv.")
+    ] = False,
 ) -> None:
-    """Compare every cell's status with the reviewed one. Any difference fails."""
+    """Compare every cell's status with the reviewed one. Any difference fails.
+
+    In the checkout of a release, the paper's numbers and, with the same TeX,
+    its PDF are compared with what data/releases.csv says.
+    """
     from cxrbench.evidence import expected as reviewed
     from cxrbench.study.files import read_texts
 
@@ -123,3 +130,23 @@ def expected(
     if problems or refused:
         raise typer.Exit(1)
     print(f"All {len(statuses)} trainings that were run ended as {listed} expects.")
+    _compare_with_release(line)
+
+
+def _compare_with_release(line: bool) -> None:
+    """Say whether the last build gave what its release did, exit where not; print its ``line`` if asked."""
+    from cxrbench.evidence import release
+
+    if (made := release.built(Path())) is None:
+        return
+    if line:
+        print(",".join(made.model_dump().values()))
+    if of := release.released(Path()):
+        for difference in (wrong := release.differences(of, made)):
+            complain(difference)
+        if wrong:
+            raise typer.Exit(1)
+        pdf = (
+            "" if made.tex == of.tex else f"; the PDF is not compared: {of.tex} made it then, {made.tex} now"
+        )
+        print(f"This build gave what release {of.commit[:12]} did{pdf}.")

@@ -123,7 +123,7 @@ def cell_get(
 
 
 def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> Lacking:
-    """Return what the datasets called ``names`` lack; UserError for what nobody publishes."""
+    """The missing files of the datasets called ``names``; UserError for those that nobody publishes."""
     from cxrbench.datasets.packed import data_present
     from cxrbench.datasets.registry import hosted, to_download
     from cxrbench.study.recipe import FileWeights, published_weights, weights_missing

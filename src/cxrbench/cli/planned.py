@@ -80,7 +80,7 @@ def plan(
 
 
 def _reasons_not_here(of: Plan, to_run: pd.DataFrame, absent: list[Download]) -> pd.Series:
-    """Return why the cells of each row are not trained here, without what their download says; else NaN."""
+    """The reason the cells of each row are not trained here, without that of their download; else NaN."""
     reasons = to_run["not_here"].copy()
     fetched = {name for download in absent for name in download.datasets}
     for row in to_run[to_run["dataset"].isin(fetched)].itertuples():

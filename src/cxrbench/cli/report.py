@@ -17,10 +17,11 @@ CsvOption = Annotated[Path, typer.Option(help="CSV to write.")]
 GeneratedOption = Annotated[Path, typer.Option(help="Folder of the LaTeX tables and macros.")]
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="The record of each cell that has one.")]
 GENERATED, FIGURES, PDF = Path("paper/generated"), Path("figures"), Path("paper/paper.pdf")
+NAMED = RESULTS / "named.json"
 app = typer.Typer(help="Tables, figures and macros of the paper.", no_args_is_help=True)
 
 
-def _read(results: Path, study: Path, recorded: Path) -> Results:
+def _results(results: Path, study: Path, recorded: Path) -> Results:
     from cxrbench.paper.results import Results
 
     return Results.read(results, study, recorded)
@@ -59,11 +60,14 @@ def tables(
     out: GeneratedOption = GENERATED,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
+    named: Annotated[Path, typer.Option(help="Which documents name each value; a build writes it.")] = NAMED,
 ) -> None:
-    """Write the paper's tables, and every number of its text as a macro."""
+    """Write the paper's tables, and every value that a document names: as a macro, and in values.json."""
+    import json
+
     from cxrbench.paper.latex import write_tables
 
-    write_tables(_read(results, study, recorded), out)
+    write_tables(_results(results, study, recorded), json.loads(named.read_text(encoding="utf-8")), out)
 
 
 @app.command()
@@ -76,7 +80,7 @@ def figures(
     """Draw the paper's figures as PDF."""
     from cxrbench.paper.figures import write_figures
 
-    write_figures(_read(results, study, recorded), out)
+    write_figures(_results(results, study, recorded), out)
 
 
 @app.command()
@@ -101,7 +105,7 @@ def readme(
     """Rewrite what is generated in README.md and docs/commands.md. Run `make paper-from-evidence` before."""
     from cxrbench.paper.readme import write_readme
 
-    write_readme(_read(results, study, recorded), readme, commands, figure)
+    write_readme(_results(results, study, recorded), readme, commands, figure)
 
 
 @app.command()
@@ -114,7 +118,7 @@ def artifact(
     """Rewrite the generated parts of ARTIFACT.md. Run `make paper-from-evidence` before."""
     from cxrbench.paper.artifact import write_markdown
 
-    write_markdown(_read(results, study, recorded), markdown)
+    write_markdown(_results(results, study, recorded), markdown)
 
 
 @app.command()
@@ -123,11 +127,16 @@ def summary(
     result: Annotated[Path, typer.Option(help="Where the PDF or the HTML report is.")] = PDF,
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
+    cells: Annotated[Path | None, typer.Option("--matrix", help="File for the matrix of cells too.")] = None,
 ) -> None:
     """Print the six lines that end a build: what was made, what it says, what to do next."""
-    from cxrbench.paper.summary import summary
+    from cxrbench.paper.summary import matrix_and_scores, summary
+    from cxrbench.study.files import write_text
 
-    print(summary(_read(results, study, recorded), result), end="")
+    read = _results(results, study, recorded)
+    print(summary(read, result), end="")
+    if cells:
+        write_text(cells, matrix_and_scores(read))
 
 
 @app.command()
@@ -137,7 +146,7 @@ def matrix(
     """Print which trainings of the study have been run, and the mean AUROC of each network."""
     from cxrbench.paper.summary import matrix_and_scores
 
-    print(matrix_and_scores(_read(results, study, recorded)), end="")
+    print(matrix_and_scores(_results(results, study, recorded)), end="")
 
 
 @app.command()

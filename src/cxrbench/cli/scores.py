@@ -222,8 +222,8 @@ def power(
         typer.Option(
             min=0,
             max=1,
-            help="Share of the variance between seeds that differs between platforms. Default: as measured"
-            " between recorded ones, else 0, 0.2, 0.5 and 1.",
+            help="Share of the variance between seeds that differs between platforms. Default: 0, 0.2,"
+            " 0.5 and 1; two sets of runs, A and B, measure it.",
         ),
     ] = None,
     patient_se: Annotated[
@@ -254,7 +254,7 @@ def power(
 
     from cxrbench.cli.compare import size_from_pilot
     from cxrbench.results.spreads import spreads_of
-    from cxrbench.statistics.power import Design, SeedSpread, answers
+    from cxrbench.statistics.power import SHARES, Design, SeedSpread, answers
     from cxrbench.study.names import UserError, suggestion
 
     if metric not in COMPARED:
@@ -275,13 +275,10 @@ def power(
         spreads = [({}, SeedSpread(patient_se, on, seed_sd))]
     else:
         raise UserError("--patient-se: on how many patients was it measured? Give --measured-on")
-    networks = {named.get("architecture", "") for named, _ in spreads}
-    path = tables / "shares.csv"
-    shares = {name: (share, "") if share else _shares(path, name, metric) for name in sorted(networks)}
     rows = [
         named | answers(spread, Design(patients or spread.patients, seeds, portion), margin, difference)
         for named, spread in spreads
-        for portion in shares[named.get("architecture", "")][0]
+        for portion in share or SHARES
     ]
     table = pd.DataFrame(rows).convert_dtypes()
     if difference is None:
@@ -290,9 +287,6 @@ def power(
         print_json(table)
     else:
         print("\n".join(_power_in_words(table, metric, group)))
-    for note in dict.fromkeys(note for _, note in shares.values()) if group or as_json else ():
-        if note:
-            say(wrapped(note))
 
 
 def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list[str]:
@@ -335,25 +329,6 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     more = " or more" if len(needed) < len(table) else ""
     enough = f"{_ends(needed.to_frame(), 'seeds_needed')}{more}" if len(needed) else "no number of"
     return [wrapped(f"{shown}, which takes {enough} seeds.", "")]
-
-
-def _shares(path: Path, architecture: str, metric: str) -> tuple[list[float], str]:
-    """Return the share that was measured, and with its interval in words; those of tables if none was."""
-    import pandas as pd
-
-    from cxrbench.statistics.power import SHARES
-    from cxrbench.statistics.shares import measured_share
-
-    row = measured_share(pd.read_csv(path), architecture, metric) if path.exists() else None
-    if row is None:
-        return list(SHARES), ""
-    of = "all networks" if row["architecture"] == ALL else row["architecture"]
-    ends = f"{row['share_low']:.2f} to {min(row['share_high'], 1):.2f}"
-    text = (
-        f"We take {min(row['share'], 1):.2f} ({ends}) of the variance of {_score(metric)} between seeds as "
-        f"not shared by two platforms, as measured on {row['pairs']:.0f} pairs of {of}. --share sets it."
-    )
-    return [min(row["share"], 1.0)], text
 
 
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]

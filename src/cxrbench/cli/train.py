@@ -17,6 +17,7 @@ from cxrbench.cli.words import (
     STUDY,
     CellArgument,
     PricesOption,
+    ProcessesOption,
     RecordedOption,
     StudyOption,
     must_run_here,
@@ -53,6 +54,7 @@ def train(
     strict: Annotated[
         bool, typer.Option("--strict", help="End with exit code 1 if the training failed.")
     ] = False,
+    processes: ProcessesOption = None,
 ) -> None:
     """Train one cell and write its record.
 
@@ -71,7 +73,8 @@ def train(
 
     must_be_architectures([named.architecture], "correct the name of the cell")
     results = _results_of(out, named)
-    job = job_of(named, study, packed, work or (results / "checkpoints" if results else out.parent / "work"))
+    work = work or (results / "checkpoints" if results else out.parent / "work")
+    job = job_of(named, study, packed, work, processes)
     if job.limits.keep_weights:
         kept = weights_in(results / "weights", named) if results else out.with_name(_WEIGHTS)
         job = job.model_copy(update={"weights": kept})
@@ -121,8 +124,11 @@ def _keep(log: Path | None, message: str) -> None:
             log.write_text(message + "\n", encoding="utf-8")
 
 
-def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
-    """Return the job that trains ``cell`` of ``study``; ``packed`` is a manifest.json."""
+def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: int | None = None) -> Job:
+    """Return the job that trains ``cell`` of ``study``; ``packed`` is a manifest.json.
+
+    ``processes``: instead of the study's; it is no part of the recipe.
+    """
     from cxrbench.datasets.packed import must_be_packed_from
     from cxrbench.study.config import read_study
     from cxrbench.study.recipe import weights_missing
@@ -135,13 +141,14 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path) -> Job:
     if cell not in config.all_cells():
         say(f"{cell} is not planned in {study}: its tables show it once it is recorded")
     must_be_packed_from(config.dataset(cell.dataset), folder)
+    limits = config.limits.model_copy(update={"processes": processes} if processes else {})
     return Job(
         **vars(cell),
         recipe=recipe,
-        limits=config.limits,
+        limits=limits,
         packed=folder,
         work=cell.folder(work),
-        micro_batch=config.limits.micro_batch or max(1, recipe.batch // config.limits.processes),
+        micro_batch=limits.micro_batch or max(1, recipe.batch // limits.processes),
     )
 
 
@@ -152,7 +159,7 @@ def _results_of(out: Path, cell: Cell) -> Path | None:
 
 
 def weights_in(folder: Path, cell: Cell) -> Path:
-    """Return where the weights of ``cell`` are kept below ``folder``."""
+    """The path of the weights of ``cell`` below ``folder``."""
     return folder / f"{cell}.safetensors"
 
 
@@ -197,12 +204,13 @@ def precompile(
     study: StudyOption = STUDY,
     packed: PackedOption = None,
     work: Annotated[Path | None, typer.Option(help="Folder of checkpoints, as for `cxrbench train`.")] = None,
+    processes: ProcessesOption = None,
 ) -> None:
     """Compile all graphs of a Neuron cell in parallel, before it is trained."""
     from cxrbench.training.precompile import precompile as run
 
     parsed = Cell.parse(cell)
-    done = run(job_of(parsed, study, packed, work or RESULTS / "checkpoints"))
+    done = run(job_of(parsed, study, packed, work or RESULTS / "checkpoints", processes))
     if done["graphs"] is None:
         say(f"{parsed}: no new graph ({done['seconds']:.0f} s in all tries): the cache has them")
         return

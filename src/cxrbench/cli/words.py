@@ -28,6 +28,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the rows as JSON
 PricesOption = Annotated[Path, typer.Option("--prices", help="Price table.")]
 RecordedOption = Annotated[Path, typer.Option(help="Folder of recorded evidence.")]
 ResultsOption = Annotated[Path, typer.Option(help="Folder with cells/ and tables/.")]
+ProcessesOption = Annotated[
+    int | None, typer.Option(min=1, help="Processes, one per device. Default: limits.processes of the study.")
+]
 StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
@@ -50,7 +53,7 @@ def span(low: float, high: float, kind: str = "short") -> str:
 
 
 def columns() -> int:
-    """Return how many columns the terminal has; 100 in a file or a pipe."""
+    """The width of the terminal in columns; 100 in a file or a pipe."""
     return min(max(shutil.get_terminal_size((COLUMNS, 24)).columns, _NARROWEST), _WIDEST)
 
 

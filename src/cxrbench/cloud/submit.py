@@ -25,7 +25,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 ENTRY = "train.py"
 # Installed in the container on top of its own PyTorch; NumPy is the container's (Neuron's compiler pins it).
 NEEDED = ("timm", "pandas", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "scikit-learn", "typer")
-_KEPT = (".py", ".gz", ".toml")
+_KEPT = (".py", ".gz", ".toml", ".txt")
 
 
 @dataclass(frozen=True)

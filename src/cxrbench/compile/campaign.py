@@ -203,7 +203,7 @@ class Campaign:
     def _outcome(
         self, path: Path, graph: _AnyGraph, say: Say, again: bool = False
     ) -> tuple[CompileRecord, Path]:
-        """Return what the compiler did with a graph, and where that is kept; ``again``: not a failure."""
+        """The outcome of compiling a graph, and where it is kept; ``again``: not a failure."""
         name = outcome_path(self.compiler.version, graph.sha256, self.target, self.options)
         place, record = self._kept(name)
         if record is None or (again and record.status != "ok"):
@@ -231,9 +231,7 @@ class Campaign:
         Raises NotEvidence where the machine and not the graph decided how it ended.
         """
         started, work = now(), place.with_suffix(".work").absolute()
-        flags = graph_flags("fp32", self.options)
-        if self.target == "trn2":
-            flags.append("--logical-nc-config=2")  # its default, said
+        flags = graph_flags(self.options, self.compiler.version, self.target)
         name = f"cxrbench-{graph.sha256[:12]}-{time.monotonic_ns()}"
         shutil.rmtree(work, ignore_errors=True)
         try:

@@ -87,7 +87,7 @@ class Compiler:
         return (*self.words[:2], "--rm", *self.words[2:]) if self.container else self.words
 
     def operators(self) -> str:
-        """Return what ``list-operators`` prints of the operators that XLA may send; UserError for nothing."""
+        """The operators that XLA may send, from ``list-operators``; UserError for none."""
         call = [*self._asking(), "list-operators", "--framework", "XLA"]
         done = _answer(call)
         answer = done.stdout.decode(errors="replace")
@@ -109,7 +109,7 @@ class Compiler:
 
 
 def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    """Return what a short command prints; UserError when it does not end in time."""
+    """The output of a short command; UserError when it does not end in time."""
     try:
         return subprocess.run(command, capture_output=True, timeout=_ANSWER, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -196,7 +196,7 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
 
 
 def _whole_log(work: Path) -> bytes:
-    """Return what the compiler printed, and the log that it wrote beside it; of a large one both ends."""
+    """The output of the compiler, and the log that it wrote beside it; of a large one both ends."""
     printed, own = (work / LOG).read_bytes(), work / _OWN_LOG
     if own.is_file():
         written = own.read_bytes()
@@ -254,7 +254,7 @@ def judged(ending: Ending, limits: Limits, name: str) -> tuple[Outcome, Failure 
 
 
 def _machine_fault(ending: Ending) -> str | None:
-    """Return how the machine, and not the graph, ended the compiler; None where it did not."""
+    """The way in which the machine, and not the graph, ended the compiler, or None."""
     again = "run this again, on a larger machine"
     killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None
     if ending.oom_killed:

@@ -27,7 +27,7 @@ class Contents:
 
 
 def read_module(content: bytes) -> Contents:
-    """Return what a serialised HloModuleProto contains; ValueError where the bytes are none."""
+    """The contents of a serialised HloModuleProto; ValueError where the bytes are none."""
     try:
         module = fields(content)
         computations = {

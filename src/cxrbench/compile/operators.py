@@ -20,7 +20,7 @@ _STRUCTURE = frozenset({"parameter", "constant", "tuple", "get-tuple-element"}) 
 
 
 def unlisted(contents: Contents, listed: Iterable[str], proven: frozenset[str]) -> list[str]:
-    """Return what of a graph is neither ``listed`` by the compiler nor ``proven`` by a graph that compiled.
+    """The operators of a graph neither ``listed`` by the compiler nor ``proven`` by a compiled graph.
 
     Opcodes, targets of custom calls that no documentation names, and types that are documented or reported to
     be refused.

@@ -86,7 +86,7 @@ def score(reported: pd.DataFrame, audit: pd.DataFrame) -> Score:
 
 
 def _distance(graph: dict[Any, Any], report: dict[Any, Any]) -> tuple[float, ...]:
-    """Return how far the setting of a captured graph is from a reported one, pixels first."""
+    """The distance of a captured graph's setting from a reported one, pixels first."""
     wanted = vars(_UNSTATED) | {name: report[name] for name in vars(_UNSTATED) if pd.notna(report[name])}
     ratios = (abs(math.log(graph[name] / wanted[name])) for name in ("pixels", "batch"))
     return *ratios, graph["precision"] != wanted["precision"]

@@ -14,7 +14,7 @@ from cxrbench.training.plan import must_be_architectures
 
 
 def plan_of(study: Path, planned: bool, recipe: str | None) -> tuple[Compilation | None, dict[str, Any]]:
-    """Return what the study compiles (only if ``planned``) and the options of the named recipe.
+    """The graphs that the study compiles (only if ``planned``) and the options of the named recipe.
 
     UserError where the study lacks them.
     """

@@ -152,7 +152,7 @@ def _values(facts: Facts, setting: Setting) -> dict[str, Any]:
 
 
 def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
-    """Return what each rule finds, in order; only fallbacks are known of a network that was not captured."""
+    """The results of the rules, in order; only fallbacks are known of a network that was not captured."""
     values = _values(facts, setting)
     return [
         {

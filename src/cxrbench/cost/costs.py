@@ -78,7 +78,7 @@ def _runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[
 
 
 def hours_of(runs: Iterable[tuple[Record, str]], target_auroc: float | None = None) -> pd.DataFrame:
-    """Return what the cost of each run depends on, all attempts included: hours, images, cores, host."""
+    """The facts that the cost of each run depends on, all attempts included: hours, images, cores, host."""
     table = pd.DataFrame([_hours(record, origin, target_auroc) for record, origin in runs])
     may_be_none = table.columns.intersection(["target_auroc", "hours_to_auroc", "others_share"])
     return table.astype(dict.fromkeys(may_be_none, float))
@@ -210,7 +210,7 @@ def _charge_failures(costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(runs: pd.DataFrame) -> pd.Series:
-    """Return which rows stand for their group (:data:`GROUP`) where a single speed or cost is printed.
+    """A mask of the rows that stand for their group (:data:`GROUP`) where a single speed or cost is printed.
 
     Columns ``origin``, ``machine``, ``busy`` and ``status`` decide. All chosen rows of a group are of one
     machine, one origin and one load: quiet before busy, recorded before fresh, then the machine with the most
@@ -259,7 +259,7 @@ def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _differences(chosen: pd.DataFrame) -> str:
-    """Return what differs between platforms beside the platform, in words; empty: nothing."""
+    """The differences between platforms beside the platform, in words; empty if there are none."""
     runs = chosen.drop_duplicates("platform").set_index("platform").sort_index()
     processors = runs.loc[~runs.index.isin(ACCELERATED), "processor"].map(short_processor)
     sentences = [

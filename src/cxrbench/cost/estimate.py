@@ -163,7 +163,7 @@ def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
 
 
 def _chip(record: Record, cell: Cell) -> str | None:
-    """Return what the speed of a record is a speed of; none for a device that is not known."""
+    """The device, network and setting that a record's speed belongs to; none for an unknown device."""
     if cell.platform not in ACCELERATED:
         return cell.platform
     device = device_of_host(record.host.device)
@@ -198,7 +198,7 @@ def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str)
 
 
 def _kind(audited: dict[Any, Any]) -> str:
-    """Return how a network loads a device, by what an audit counted: cnn, depthwise or transformer."""
+    """The kind of load of a network on a device, by an audit's counts: cnn, depthwise or transformer."""
     if audited["depthwise_convolutions"]:
         return "depthwise"
     return "transformer" if audited["layernorms"] > audited["batchnorms"] else "cnn"

@@ -137,7 +137,7 @@ class _Outlook:
         return priced | hours_of_training(images, network, chip, cores, self.speeds, fastest)
 
     def _priced(self, cell: Cell) -> tuple[dict[str, Any], pd.Series]:
-        """Return what a cell would run as, with its price or why there is none, and the instance's row."""
+        """The instance that a cell would run as, with its price or the reason for none, and its row."""
         where, instance = self.study.prices, self.study.prices.instances.get(cell.platform)
         if instance is None:
             raise NotKnown(f"prices.instances in the config names no instance for {cell.platform}")
@@ -163,7 +163,7 @@ class _Outlook:
         with suppress(UserError):
             return read_packed(self.plan.packed / name).manifest["images"]
         source = self.study.dataset(name)
-        if isinstance(source, TableSource) and source.table.is_file():
+        if isinstance(source, TableSource) and all(path.is_file() for path in source.files.values()):
             with suppress(UserError):
                 return read_image_table(source)["split"].value_counts().to_dict()
         return {}

@@ -86,7 +86,7 @@ def _at_every_price(case: _Case, prices: pd.DataFrame, pricing: Pricing) -> pd.D
 
 
 def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return what comparable runs of a network cost on both sides at every price; a single row with the
+    """The costs of comparable runs of a network on both sides at every price; a single row with the
     reason where it did not run on both."""
     sides, differs, missing = both_sides(costs)
     runs, source = pd.concat(sides.values()), "this paper's cells"

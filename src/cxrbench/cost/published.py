@@ -40,7 +40,7 @@ def _training(path: Path) -> pd.DataFrame:
 def published_speed(
     architecture: str, pixels: int, device: Device, path: Path = TRAINING
 ) -> Published | None:
-    """Return how fast one ``device`` trains ``architecture`` under autocast, by timm's speed on its card.
+    """The speed of one ``device`` on ``architecture`` under autocast, by timm's speed on its card.
 
     None for a network that timm did not time, a device whose peak or bandwidth is not documented, and an
     image size too far from the published one.
@@ -57,7 +57,7 @@ def published_speed(
 
 
 def _between(card: Device, other: Device) -> tuple[float, float]:
-    """Return how many times faster ``other`` is taken to be: ratios of bandwidths and peaks, sorted."""
+    """The factors by which ``other`` is taken to be faster: ratios of bandwidths and peaks, sorted."""
     assert card.bandwidth_gb_s and other.bandwidth_gb_s, "both are documented"
     ratios = other.bandwidth_gb_s / card.bandwidth_gb_s, other.tflops / card.tflops
     return min(ratios), max(ratios)
@@ -97,7 +97,7 @@ def by_area(path: Path = INFERENCE) -> pd.Series:
 
 
 def quality() -> str:
-    """Return how well the scaling predicts timm's own other cards and sizes, in one sentence."""
+    """The error of the scaling on timm's own other cards and sizes, in one sentence."""
     cards, sizes = leave_one_card_out(), by_area()
     ends = sizes.quantile([0.01, 0.99])
     names, inside = ", ".join(sorted(set(cards["predicted"]))), 100 * cards["inside"]

@@ -35,7 +35,7 @@ def write_cost_tables(results: Path, study_path: Path, prices_path: Path, record
 
 
 def _rooflines(prices: pd.DataFrame, pricing: Pricing, recorded: Path) -> pd.DataFrame:
-    """Return what an image costs on the study's Trainium instance over its GPU where both reach equal shares
+    """The cost of an image on the study's Trainium instance over its GPU where both reach equal shares
     of their rooflines (``ratio``), and how many times smaller Trainium's share was at the ends of the
     preprint's ratio; no rows where a price or an audit is missing."""
     audit, rows = read_audit(recorded), []

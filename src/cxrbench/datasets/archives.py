@@ -207,7 +207,7 @@ class _Tape:
 
 
 def _hostile(member: tarfile.TarInfo) -> str | None:
-    """Return what no tarball of ours has: paths that lead out, links, devices, giants."""
+    """The reason an archive member is refused (a path that leads out, a link, a device, a giant), or None."""
     if reason := _leads_out(member.name):
         return reason
     if member.issym() or member.islnk():

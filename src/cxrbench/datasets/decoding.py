@@ -6,10 +6,11 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from PIL import Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.packed import Chunks, ImageSource
@@ -23,9 +24,26 @@ _AHEAD = 4  # chunks in flight per worker: this bounds memory
 MOST_PIXELS = 64 << 20  # of an image; NIH's originals have up to 12 million
 _LONGEST_CHUNK = 2**31 - 1  # of a PNG file: RFC 2083, section 3.2
 _UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
+_UPRIGHT = {  # by EXIF orientation (EXIF 2.32, 4.6.4, tag 0x0112)
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 _TINT, _TINTED = 24, 0.01  # of 255, between channels; share of pixels: a burnt-in mark may be coloured
 
-Decoded = tuple[np.ndarray, str, str]  # (pixels, pixels) uint8; mode; size, such as 1024x1024
+
+class Decoded(NamedTuple):
+    """An image: (pixels, pixels) uint8, and what it was before."""
+
+    pixels: np.ndarray
+    mode: str
+    size: str  # such as 1024x1024
+    notes: tuple[str, ...] = ()  # what was done to it that not every image needs
+    bits: int | None = None  # of a 16-bit image: how many its brightest pixel has
 
 
 class Files(ImageSource):
@@ -42,6 +60,7 @@ class Files(ImageSource):
     def chunks(self) -> Chunks:
         """Yield names and pixels; the bytes do not depend on the number of workers."""
         self._formats: list[tuple[str, str]] = []  # mode and size of each image, in no order
+        self._remarkable: list[tuple[tuple[str, ...], int | None]] = []  # notes and bits of some
         files = self.files()
         groups = iter(lambda: list(islice(files, _CHUNK)), [])
         # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
@@ -49,11 +68,12 @@ class Files(ImageSource):
 
     def _decode_all(self, files: list[Encoded]) -> tuple[list[str], np.ndarray]:
         decoded = [self.decode(encoded) for encoded in files]
-        self._formats += [(mode, size) for _, mode, size in decoded]
-        return [encoded.name for encoded in files], np.stack([pixels for pixels, _, _ in decoded])
+        self._formats += [(image.mode, image.size) for image in decoded]
+        self._remarkable += [(image.notes, image.bits) for image in decoded if image.notes or image.bits]
+        return [encoded.name for encoded in files], np.stack([image.pixels for image in decoded])
 
     def formats(self) -> dict[str, object]:
-        """Return how many images had each size and mode, for the manifest."""
+        """The number of images of each size and mode, for the manifest."""
         modes, sizes = (Counter(values) for values in zip(*self._formats, strict=True))
         return {"source_sizes": dict(sorted(sizes.items())), "source_modes": dict(sorted(modes.items()))}
 
@@ -64,27 +84,42 @@ def decode(
     formats: tuple[str, ...] = ("PNG",),
     colour: bool = True,
     reduce: Callable[[Image.Image, int, str], np.ndarray] | None = None,
+    bits: int | None = None,
 ) -> Decoded:
-    """Return an image in one of Pillow's ``formats``, reduced; UserError when it cannot be.
+    """Return an image in one of Pillow's ``formats``, upright and reduced; UserError when it cannot be.
 
     ``colour``: take the luminance of a colour image instead of refusing it. ``reduce``: another way than
-    :func:`reduced`; it gets the image in grey, ``pixels`` and the image's place for messages.
+    :func:`reduced`; it gets the image in grey, ``pixels`` and the image's place for messages. ``bits``: how
+    many of each 16-bit pixel are used, all if none is given.
     """
     try:
         with Image.open(io.BytesIO(encoded.data), formats=formats) as image:
             check_size(image.size, pixels, encoded.where)
             if image.format == "PNG":
                 _check_chunks(encoded.data)
-            grey = _to_grey(image)
+            image.load()
+            brightest = int(np.asarray(image).max()) if image.mode.startswith("I") else None
+            if brightest is not None and brightest >> (bits or 16):
+                raise UserError(
+                    f"{encoded.where}: a pixel of {brightest:,}, more than {bits or 16} bits hold; "
+                    "correct 'bits' in "
+                    "the config, or save it in 16 bits"
+                )
+            grey, notes = _to_grey(image, bits or 16), tuple[str, ...]()
+            if (turned := _orientation(image)) is not None:  # FLIP_LEFT_RIGHT is 0
+                grey, notes = grey.transpose(turned), ("turned as its EXIF orientation says",)
             if not colour and _tinted(image):
                 raise UserError(
                     f"{encoded.where}: a colour picture, not a radiograph; remove its row, or save it in grey"
                 )
             small = reduce(grey, pixels, encoded.where) if reduce else reduced(grey, pixels)
-            return small, image.mode, f"{image.width}x{image.height}"
+            known = None if brightest is None else brightest.bit_length()
+            return Decoded(small, image.mode, f"{image.width}x{image.height}", notes, known)
     except _UNREADABLE as error:
         kinds = " or ".join(formats)
-        fault = f"not a readable {kinds} ({error}); fetch it again or remove it"
+        other = "another format" if encoded.data else "an empty file"
+        why = other if isinstance(error, UnidentifiedImageError) else str(error)
+        fault = f"not a readable {kinds} ({why}); fetch it again or remove it"
         raise UserError(f"{encoded.where}: {fault}") from None
 
 
@@ -144,14 +179,21 @@ def _central_means(image: np.ndarray, block: int) -> np.ndarray:
     return ((rows[:, first::block] + rows[:, second::block] + 2) >> 2).astype(np.uint8)
 
 
-def _to_grey(image: Image.Image) -> Image.Image:
-    """Return 8-bit grey: 16-bit is scaled, not clipped; colour is luminance; alpha is dropped."""
-    image.load()
+def _orientation(image: Image.Image) -> Image.Transpose | None:
+    """What turns an image upright by its EXIF orientation; None where it is, or says nothing legible."""
+    try:
+        return _UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except (*_UNREADABLE, TypeError):  # of the EXIF block: the pixels are sound
+        return None
+
+
+def _to_grey(image: Image.Image, bits: int) -> Image.Image:
+    """Return 8-bit grey: 16 bits are scaled from ``bits``, not clipped; colour is luminance without alpha."""
     if image.mode == "L":
         return image
     if image.mode.startswith("I"):
         wide = np.asarray(image, dtype=np.float64)
-        return Image.fromarray(np.rint(wide / 257).astype(np.uint8))  # 65535 / 257 = 255
+        return Image.fromarray(np.rint(wide * 255 / (2**bits - 1)).astype(np.uint8))
     return image.convert("RGB").convert("L")
 
 

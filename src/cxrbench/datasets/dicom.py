@@ -1,13 +1,20 @@
-"""DICOM radiographs as grey pictures: the window of the file, MONOCHROME1 inverted, 8 to 16 bits.
+"""DICOM radiographs as grey pictures: the window of the file, MONOCHROME1 inverted, 8 to 16 bits or floats.
 
 DICOM PS3.3: pydicom applies C.11.1 (modality) and C.11.2 (window, VOI LUT); C.7.6.3.1.2 (photometric
-interpretation) is applied here. What a window does to a pixel depends on its stored value alone, so it is
-worked out once per value and looked up per pixel.
+interpretation), C.11.6 (presentation LUT shape) and C.7.5.1.1.2 (padding) are applied here. What is done to a
+pixel depends on its stored value alone, so it is worked out once per value and looked up per pixel.
 """
 
 import io
+import os
+import warnings
 import zlib
-from typing import Any
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from multiprocessing import get_context
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -17,8 +24,12 @@ from cxrbench.datasets.decoding import MOST_PIXELS, Decoded, check_size, reduced
 from cxrbench.study.names import UserError
 
 _MOST_BITS = 16
+_FLOATS = ("FloatPixelData", "DoubleFloatPixelData")
 _DEFLATED = b"1.2.840.10008.1.2.1.99"  # PS3.5 A.5: all behind the file meta information is one deflate stream
 _MOST_UNPACKED = MOST_PIXELS * _MOST_BITS // 8 + (16 << 20)  # bytes of it: the largest picture, and a header
+_GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")  # with one of these begins a data set without a preamble
+_LEAST_SHOWN = 0.01  # share of pixels that a window shows as neither black nor white; real ones show most
+_TAIL, _TOO_FAR = 0.001, 2  # share of pixels at either end that may be outliers: if they double the range
 
 
 def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
@@ -27,24 +38,43 @@ def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
         import pydicom
     except ImportError:
         raise UserError("pydicom is not installed; it reads DICOM: run `make setup`") from None
+    warnings.filterwarnings("ignore", module="pydicom")  # about values that do not matter here
     try:
-        header = (
-            _inflated(encoded) if _DEFLATED in encoded.data else pydicom.dcmread(io.BytesIO(encoded.data))
-        )
-        kind = f"{header.get('PhotometricInterpretation')} {header.get('BitsStored')} bit"
-        if reason := _no_radiograph(header):
-            raise UserError(f"{encoded.where}: {reason}; remove its row")
+        header = _read(encoded)
+        kind = f"{header.get('PhotometricInterpretation')} {header.get('BitsStored') or 'float'} bit"
+        if reason := _no_radiograph(header) or _no_decoder(header):
+            raise UserError(f"{encoded.where}: {reason}")
         check_size((header.Columns, header.Rows), pixels, encoded.where)
-        grey = Image.fromarray(_shown(header.pixel_array, header))
-        return reduced(grey, pixels), kind, f"{grey.width}x{grey.height}"
+        notes: list[str] = []
+        grey = Image.fromarray(_shown(_stored(header, encoded), header, notes))
+        return Decoded(reduced(grey, pixels), kind, f"{grey.width}x{grey.height}", tuple(notes))
     except UserError:
         raise
-    except Exception as error:  # pydicom raises almost any for damaged files and absent decoders
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+    except Exception as error:  # pydicom raises almost any for damaged files
+        lines = str(error).splitlines() or [type(error).__name__]
+        reason = lines[-1 if lines[0].endswith(":") else 0].strip()  # pydicom: what each decoder said
+        if isinstance(error, pydicom.errors.InvalidDicomError):
+            reason = "it does not begin like one"
         raise UserError(
             f"{encoded.where}: not a readable DICOM file ({reason}); fetch it again, or write it "
             "uncompressed (dcmdjpeg, gdcmconv --raw)"
         ) from None
+
+
+def _read(encoded: Encoded) -> Any:
+    """Return the data set of a file, with or without a preamble."""
+    import pydicom
+    from pydicom import uid
+
+    if _DEFLATED in encoded.data:
+        return _inflated(encoded)
+    bare = encoded.data[128:132] != b"DICM" and encoded.data.startswith(_GROUPS)
+    header = pydicom.dcmread(io.BytesIO(encoded.data), force=bare)
+    if "TransferSyntaxUID" not in header.file_meta:
+        implicit, little = header.original_encoding
+        explicit = uid.ExplicitVRLittleEndian if little else uid.ExplicitVRBigEndian
+        header.file_meta.TransferSyntaxUID = uid.ImplicitVRLittleEndian if implicit else explicit
+    return header
 
 
 def _inflated(encoded: Encoded) -> Any:
@@ -70,34 +100,184 @@ def _inflated(encoded: Encoded) -> Any:
 
 
 def _no_radiograph(header: Any) -> str | None:
-    if "PixelData" not in header:
-        return "an empty DICOM file, without an image"
-    if (kind := header.get("PhotometricInterpretation")) not in ("MONOCHROME1", "MONOCHROME2"):
-        return f"a picture in {kind}, not a radiograph in MONOCHROME1 or MONOCHROME2"
+    """Return why a file holds no radiograph, and what to do; None if it may hold one."""
+    floats = any(name in header for name in _FLOATS)
+    if not (floats or header.get("PixelData")):
+        return "an empty DICOM file, without an image; remove its row"
+    if (kind := header.get("PhotometricInterpretation")) is None:
+        return "no Photometric Interpretation says whether low values are black; add it, or remove its row"
+    if kind not in ("MONOCHROME1", "MONOCHROME2"):
+        return f"a picture in {kind}, not a radiograph in MONOCHROME1 or MONOCHROME2; remove its row"
     if int(header.get("NumberOfFrames") or 1) > 1:
-        return f"{header.NumberOfFrames} frames instead of one radiograph"
-    return f"more than {_MOST_BITS} bits a pixel" if header.BitsAllocated > _MOST_BITS else None
+        return f"{header.NumberOfFrames} frames instead of one radiograph; remove its row"
+    wide = header.BitsAllocated > _MOST_BITS and not floats
+    return f"more than {_MOST_BITS} bits a pixel; remove its row" if wide else None
 
 
-def _shown(stored: np.ndarray, header: Any) -> np.ndarray:
-    """Return stored values (H, W) as a screen shows them, uint8, through the first window of the file.
+def _no_decoder(header: Any) -> str | None:
+    """Return that nothing installed here decodes a file's pixels, and what does; None if something does."""
+    from pydicom.pixels import get_decoder
 
-    A file without a window is spread from its lowest to its highest value.
+    syntax = header.file_meta.TransferSyntaxUID
+    if not syntax.is_compressed or syntax.is_deflated:
+        return None
+    try:
+        if get_decoder(syntax).is_available:
+            return None
+    except NotImplementedError:
+        pass
+    return (
+        f"its pixels are compressed as {syntax.name}, which nothing that is installed here decodes; install "
+        "python-gdcm (for High-Throughput JPEG 2000: pylibjpeg and pylibjpeg-openjpeg), or write it "
+        "uncompressed (dcmdjpeg, gdcmconv --raw)"
+    )
+
+
+def _stored(header: Any, encoded: Encoded) -> np.ndarray:
+    """Return the stored values (H, W); of several decoders Pillow's, which reads all other pictures too."""
+    from pydicom.pixels import get_decoder
+
+    syntax = header.file_meta.TransferSyntaxUID
+    plugins = get_decoder(syntax).available_plugins if syntax.is_encapsulated else ()
+    if "pillow" in plugins:
+        header.pixel_array_options(decoding_plugin="pillow")
+    elif "gdcm" in plugins:
+        try:
+            return _elsewhere().submit(_decoded, encoded.data).result()
+        except BrokenProcessPool:
+            _elsewhere.cache_clear()
+            raise ValueError("its pixels are damaged: the decoder stopped") from None
+    return np.asarray(header.pixel_array)
+
+
+@cache
+def _elsewhere() -> ProcessPoolExecutor:
+    """Return a process for GDCM: damaged files can end it (seen with 3.2.6), which must not end packing."""
+    return ProcessPoolExecutor(1, get_context("spawn"), _silence)
+
+
+def _silence() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a library that aborts says so in words of its own
+
+
+def _decoded(data: bytes) -> np.ndarray:
+    return np.asarray(_read(Encoded("", "", data)).pixel_array)
+
+
+class _Levels(NamedTuple):
+    """The distinct stored values of a picture, each with its number of pixels, none for padding."""
+
+    values: np.ndarray  # (n,), after the rescale or modality LUT
+    counts: np.ndarray  # (n,)
+
+
+def _shown(stored: np.ndarray, header: Any, notes: list[str]) -> np.ndarray:
+    """Return stored values (H, W) as a screen shows them, uint8, through the first usable window of the file.
+
+    A file without one is spread from its lowest to its highest value, without padding and far outliers.
+    ``notes`` gets what was done that few files need.
     """
-    from pydicom.pixels.processing import apply_modality_lut, apply_voi, apply_windowing
+    from pydicom.pixels.processing import apply_modality_lut
 
-    lowest = int(stored.min())
-    values = apply_modality_lut(np.arange(lowest, int(stored.max()) + 1), header)
-    if header.get("VOILUTSequence"):
-        shown = apply_voi(np.asarray(values, dtype=np.int64), header).astype(np.float64)
-        low, high = 0.0, 2.0 ** header.VOILUTSequence[0].LUTDescriptor[2] - 1
-    elif "WindowCenter" in header and "WindowWidth" in header:
-        ends = [-np.inf, np.inf]  # these become what the window shows as black and as white
-        shown = apply_windowing(np.append(np.asarray(values, dtype=np.float64), ends), header)
-        shown, (low, high) = shown[:-2], shown[-2:]
+    if stored.dtype.kind == "f":
+        finite = np.isfinite(stored)
+        levels, place = np.unique(np.where(finite, stored, stored[finite].min()), return_inverse=True)
+        place = place.reshape(stored.shape)
     else:
-        shown, low, high = values, values.min(), values.max()
-    light = np.clip((shown - low) / ((high - low) or 1), 0, 1)
+        lowest = int(stored.min())
+        levels, place = np.arange(lowest, int(stored.max()) + 1), stored.astype(np.int64) - lowest
+    counts = np.bincount(place.ravel(), minlength=len(levels))
+    padding = _padding(header, levels)
+    if counts[~padding].any():
+        counts = np.where(padding, 0, counts)
+    else:
+        padding = np.zeros(len(levels), bool)
+    _mend_rescale(header, notes)
+    values = np.asarray(apply_modality_lut(levels, header), dtype=np.float64)
+    light = next(_windows(_Levels(values, counts), header, notes))
     if header.PhotometricInterpretation == "MONOCHROME1":
+        light = 1 - light  # PS3.3 C.8.11.3.1.2: with it goes the shape INVERSE, which is the same inversion
+    elif header.get("PresentationLUTShape") == "INVERSE":
         light = 1 - light
-    return np.asarray(np.rint(light * 255).astype(np.uint8)[stored.astype(np.int32) - lowest])
+        notes.append("inverted as its Presentation LUT Shape says")
+    light[padding] = 0
+    return np.asarray(np.rint(light * 255).astype(np.uint8)[place])
+
+
+def _padding(header: Any, levels: np.ndarray) -> np.ndarray:
+    """Return which stored values are not of the picture (n,), as the file declares."""
+    first = header.get("PixelPaddingValue")
+    if first in (None, ""):
+        return np.zeros(len(levels), bool)
+    last = header.get("PixelPaddingRangeLimit")
+    ends = sorted((first, first if last in (None, "") else last))
+    return np.asarray((levels >= ends[0]) & (levels <= ends[1]))
+
+
+def _mend_rescale(header: Any, notes: list[str]) -> None:
+    """Take out a rescale that is empty or makes all values equal."""
+    slope, intercept = header.get("RescaleSlope"), header.get("RescaleIntercept")
+    if slope == 0:
+        notes.append("a Rescale Slope of 0 ignored")
+    if slope in (None, "", 0) or intercept in (None, ""):
+        for name in ("RescaleSlope", "RescaleIntercept"):
+            if name in header:
+                delattr(header, name)
+
+
+def _windows(levels: _Levels, header: Any, notes: list[str]) -> Iterator[np.ndarray]:
+    """Yield the light (n,) from 0 to 1 of each value: by the VOI LUT, each window, at last by the range."""
+    from pydicom.pixels.processing import apply_voi, apply_windowing
+
+    for table in header.get("VOILUTSequence") or []:
+        if table.get("LUTData") and len(table.get("LUTDescriptor") or ()) == 3:
+            header.VOILUTSequence = [table]
+            whole = np.asarray(levels.values, dtype=np.int64)
+            yield np.clip(apply_voi(whole, header) / (2.0 ** table.LUTDescriptor[2] - 1), 0, 1)
+        notes.append("an empty VOI LUT ignored")
+    centres, widths = _numbers(header.get("WindowCenter")), _numbers(header.get("WindowWidth"))
+    least = 1 if header.get("VOILUTFunction", "LINEAR") in ("LINEAR", "", None) else np.nextafter(0, 1)
+    for k, (centre, width) in enumerate(zip(centres, widths, strict=False)):
+        if np.isfinite(centre) and width >= least:
+            ends = [-np.inf, np.inf]  # these become what the window shows as black and as white
+            shown = apply_windowing(np.append(levels.values, ends), header, k)
+            low, high = shown[-2:]
+            light = np.clip((shown[:-2] - low) / ((high - low) or 1), 0, 1)
+            if _shows_something(light, levels.counts):
+                yield light
+        notes.append("a window that shows nothing ignored")
+    low, high = _range(levels, notes)
+    yield np.clip((levels.values - low) / ((high - low) or 1), 0, 1)
+
+
+def _numbers(value: Any) -> list[float]:
+    """Return the numbers of an element with one value, several, or none."""
+    values = [value] if isinstance(value, str | float | int) else value or []
+    return [np.nan if one in (None, "") else float(one) for one in values]
+
+
+def _shows_something(light: np.ndarray, counts: np.ndarray) -> bool:
+    """Return whether a window shows some pixels as neither black nor white, of a picture that has such."""
+    grey = (light * 255 >= 0.5) & (light * 255 < 254.5)
+    return bool(np.count_nonzero(counts) < 3 or counts[grey].sum() >= _LEAST_SHOWN * counts.sum())
+
+
+def _range(levels: _Levels, notes: list[str]) -> tuple[float, float]:
+    """Return the values to be shown as black and as white: the lowest and the highest, but for outliers.
+
+    Those are one value, further from all others than these from each other, or a thousandth of the pixels
+    at an end, if the range doubles by them.
+    """
+    order = np.argsort(levels.values, kind="stable")
+    order = order[levels.counts[order] > 0]
+    values, counts = levels.values[order], levels.counts[order]
+    for rest in (slice(1, None), slice(None, -1)):
+        if len(values) > 3 and np.ptp(values) > _TOO_FAR * np.ptp(values[rest]):
+            notes.append("one value far from all others left out of the range")
+            values, counts = values[rest], counts[rest]
+    below = np.cumsum(counts) / counts.sum()
+    low, high = values[np.searchsorted(below, _TAIL)], values[np.searchsorted(below, 1 - _TAIL)]
+    if high > low and np.ptp(values) > _TOO_FAR * (high - low):
+        notes.append("outliers, a thousandth of the pixels at an end, left out of the range")
+        return float(low), float(high)
+    return float(values[0]), float(values[-1])

@@ -58,10 +58,12 @@ class Images(Files):
         if not self.config.steps:
             return decode(encoded, self.config.pixels)
         last, pixels = self.config.steps[-1], self.config.pixels
-        small, mode, size = decode(encoded, last, reduce=self._in_steps)
-        if self._checks.get(encoded.name, value := check_value(small)) != value:
+        image = decode(encoded, last, reduce=self._in_steps)
+        if self._checks.get(encoded.name, value := check_value(image.pixels)) != value:
             self._unlike.append(encoded.name)
-        return small if last == pixels else reduced(Image.fromarray(small), pixels), mode, size
+        if last == pixels:
+            return image
+        return image._replace(pixels=reduced(Image.fromarray(image.pixels), pixels))
 
     def _in_steps(self, grey: Image.Image, pixels: int, where: str) -> np.ndarray:
         return in_steps(grey, self.config.steps, PUBLISHED, where)
@@ -98,7 +100,7 @@ class Images(Files):
 
 
 def checks_file(recorded: Path, reduction: str) -> Path:
-    """Return where the check values of a reduction are, below the ``recorded`` evidence."""
+    """The path of the check values of a reduction, below the ``recorded`` evidence."""
     return recorded / "pixels" / f"{reduction}.parquet"
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
+from cxrbench.datasets.odd import oddness
 from cxrbench.datasets.split import part_hash
 from cxrbench.study.config import Dataset
 from cxrbench.study.files import (
@@ -139,6 +140,7 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
     mean, square = train.mean(axis=0)
     parts = {split: index[index["split"] == split] for split in SPLITS}
     sums = {file: sha256_file(folder / file) for file in (IMAGES, INDEX)}
+    odd = oddness(np.load(folder / IMAGES, mmap_mode="r"))["why"]
     manifest = {
         "dataset": name,
         "source": config.source,
@@ -150,6 +152,8 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
         "images": {split: len(part) for split, part in parts.items()},
         "patients": {split: int(part["patient"].nunique()) for split, part in parts.items()},
         "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in source.findings},
+        "positive_patients": _positive_patients(index, source.findings),
+        "odd": {names[k]: why for k, why in odd[odd != ""].items()},
         "sha256": sums,
         "packed": sha256_json(sums),
         "pixel_mean": mean / 255,  # of the training images, on a 0..1 scale
@@ -157,6 +161,17 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
     }
     write_json(folder / MANIFEST, manifest)
     return manifest
+
+
+def _positive_patients(index: pd.DataFrame, findings: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Return each finding's positive patients per part, or images where patients are unknown."""
+    units = index["image"] if index["patient"].isna().all() else index["patient"]
+    return {
+        name: {
+            split: int(units[(index[name] == 1) & (index["split"] == split)].nunique()) for split in SPLITS
+        }
+        for name in findings
+    }
 
 
 def _write_images(path: Path, pixels: int, source: ImageSource, say: Say) -> tuple[list[str], np.ndarray]:
@@ -255,6 +270,15 @@ def must_be_packed_from(config: Dataset, folder: Path) -> None:
     for key, wanted in config.settings().items():
         if (packed := settings.get(key, wanted)) != wanted:
             raise UserError(f"{folder}: packed with {key} {packed}, the study says {wanted}; {again}")
-    table = getattr(config, "table", folder)
-    if table.is_file() and manifest["table_sha256"] != sha256_file(table):
-        raise UserError(f"{folder}: packed from another version of {table}; {again}")
+    files: dict[str, Path] = getattr(config, "files", {})
+    if all(path.is_file() for path in files.values()):
+        given, packed = tables_sha256(files), manifest.get("table_sha256", {})
+        packed = {"": packed} if isinstance(packed, str) else packed  # as earlier versions have it
+        for part, path in files.items():
+            if packed.get(part) != given[part]:
+                raise UserError(f"{folder}: packed from another version of {path}; {again}")
+
+
+def tables_sha256(files: Mapping[str, Path]) -> dict[str, str]:
+    """The sha256 of each file of a table, by its part or number."""
+    return {part: sha256_file(path) for part, path in files.items()}

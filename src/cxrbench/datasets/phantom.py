@@ -146,7 +146,7 @@ def _draw_row(row: dict[Any, Any], pixels: int, seed: int) -> np.ndarray:
 
 
 def _with(finding: str, air: np.ndarray, scene: _Scene, rng: _Rng, grade: float) -> np.ndarray:
-    """Return where air is (1) and tissue (0) in a patient with this finding."""
+    """A map of air (1) and tissue (0) in a patient with this finding."""
     side, wide, down = 2 * int(rng.integers(2)) - 1, rng.uniform(0.35, 0.65), rng.uniform(0.25, 0.75)
     sides = (scene.u * side > 0) | (rng.random() < 0.3)  # sometimes both
     clouds, net = scene.cut("clouds", rng), scene.cut("net", rng)

@@ -75,7 +75,7 @@ def inspect(files: list[RemoteFile], folder: Path, jobs: int) -> list[FileState]
 
 
 def part_of(folder: Path, name: str) -> Path:
-    """Return where the bytes of file ``name`` are collected."""
+    """The path where the bytes of file ``name`` are collected."""
     return folder / f".{name}.part"
 
 
@@ -118,7 +118,7 @@ def hosted(config: Dataset, registry: Path) -> Placed:
 
 
 def to_download(config: Dataset, registry: Path) -> Placed:
-    """Return what of :func:`hosted` is not in the dataset's folder.
+    """The files of :func:`hosted` that are missing in the dataset's folder.
 
     Nothing where images of another origin are there, such as a reduced archive: those are packed.
     """
@@ -135,7 +135,7 @@ def is_there(path: Path, file: RemoteFile) -> bool:
 
 
 def bytes_in_words(files: Iterable[RemoteFile]) -> str:
-    """Return what would be downloaded: ``images_002.tar.gz (4.0 GB from nihcc.box.com)``."""
+    """The downloads that are needed, in words: ``images_002.tar.gz (4.0 GB from nihcc.box.com)``."""
     files = list(files)
     hosts = " and ".join(sorted({str(urlsplit(file.url).hostname) for file in files}))
     sizes = [file.size for file in files if file.size is not None]

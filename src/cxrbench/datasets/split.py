@@ -21,7 +21,9 @@ from cxrbench.study.recipe import SPLITS
 
 PUBLISHED = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
-_TRAIN, _VAL = 0.7, 0.1  # of a seeded split: shares of patients
+_FOLD = re.compile(r"fold-([0-9]{1,2})-of-([0-9]{1,2})")
+_VAL_OF_REST = 0.125  # of the patients outside a fold
+_SEEDED_SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}  # of a seeded split: shares of patients
 _VAL_OF_OFFICIAL = 0.125  # NIH's list has no validation part; this share of its train_val patients
 _FEWEST, _SHARE = 30, 0.035  # phantoms: patients of each finding in a split, and as a share of its images
 _MOST = 4  # phantoms: images of a patient
@@ -30,8 +32,9 @@ _MOST = 4  # phantoms: images of a patient
 def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) -> pd.Series:
     """The part ('train', 'val', 'test') of each row of ``table`` (columns image, patient).
 
-    ``split`` is a published name, ``seeded-N`` (N a whole number: patients drawn at random), or a CSV file
-    (columns image, split), looked for in ``folder`` first.
+    ``split`` is a published name, ``seeded-N`` (N a whole number: patients drawn at random), ``fold-K-of-N``
+    (each patient is a test patient in exactly one of the N), or a CSV file (columns image, split), looked for
+    in ``folder`` first.
     Raises UserError when an image has no part, a file names absent images, or a patient is in two parts.
     """
     if split in PUBLISHED:
@@ -41,7 +44,9 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
             parts = parts.mask((parts == "train_val") & (drawn < _VAL_OF_OFFICIAL), "val")
             parts = parts.replace("train_val", "train")
     elif match := _SEEDED.fullmatch(split):
-        parts = draw_split(table["patient"], int(match[1]), _TRAIN, _VAL)
+        parts = draw_split(table["patient"], int(match[1]), _SEEDED_SHARES)
+    elif match := _FOLD.fullmatch(split):
+        parts = _fold(table["patient"], *map(int, match.groups()))
     else:
         parts = table["image"].map(_from_file(_find(split, folder), set(table["image"])))
     if parts.isna().any():
@@ -54,14 +59,35 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
     return parts
 
 
-def draw_split(patients: pd.Series, seed: int, train: float, val: float) -> pd.Series:
-    """Return the part of each row: of the ``patients``, shares ``train`` and ``val``, the rest for test.
+def draw_split(
+    patients: pd.Series, seed: int, shares: Mapping[str, float], strata: pd.Series | None = None
+) -> pd.Series:
+    """The part of each row: of the ``patients``, each part's share, in the order of ``shares``.
 
-    A patient's part depends on ``seed`` and its own name, not on which other patients there are.
+    A patient's part depends on ``seed`` and its own name, not on which other patients there are. With
+    ``strata``, the group of each patient, it depends on the others: each group is divided by the shares.
     """
-    drawn = {patient: _uniform(f"seeded-{seed}-{patient}") for patient in patients.unique()}
-    bounds = (0, train, train + val, 2)
-    return pd.cut(patients.map(drawn), bounds, right=False, labels=SPLITS).astype(object)
+    names, bounds = list(shares), np.cumsum([*shares.values()])[:-1]
+    place = pd.Series({patient: _uniform(f"seeded-{seed}-{patient}") for patient in patients.unique()})
+    if strata is not None:  # places in the order of the draw, evenly spaced
+        groups = place.groupby(strata.loc[place.index])
+        place = (groups.rank() - 0.5) / groups.transform("size")
+    parts = np.array(names, dtype=object)[np.searchsorted(bounds, place, side="right")]
+    return patients.map(pd.Series(parts, place.index))
+
+
+def _fold(patients: pd.Series, fold: int, folds: int) -> pd.Series:
+    """The part of each row: patients of fold ``fold`` of 1 to ``folds`` for test, an eighth of the rest for
+    val. A patient's part depends on its own name alone."""
+    if not 1 <= fold <= folds or folds < 2:
+        raise UserError(f"split 'fold-{fold}-of-{folds}': write fold-K-of-N with K from 1 to N, N at least 2")
+
+    def part(patient: Any) -> str:
+        if int(_uniform(f"fold-{patient}") * folds) == fold - 1:
+            return "test"
+        return "val" if _uniform(f"fold-val-{patient}") < _VAL_OF_REST else "train"
+
+    return patients.map({patient: part(patient) for patient in patients.unique()})
 
 
 def choose_rows(table: pd.DataFrame, images: Mapping[Any, int], seed: int) -> pd.DataFrame:
@@ -131,8 +157,8 @@ def _uniform(text: str) -> float:
 
 
 def file_of(split: str, folder: Path | None) -> Path | None:
-    """The file that ``split`` names; None for a published or seeded one, or where there is no such file."""
-    if split in PUBLISHED or _SEEDED.fullmatch(split):
+    """The file that ``split`` names; None for a published or drawn one, or where there is no such file."""
+    if split in PUBLISHED or _SEEDED.fullmatch(split) or _FOLD.fullmatch(split):
         return None
     candidates = [Path(split)] if folder is None else [folder / split, Path(split)]
     return next((path for path in candidates if path.is_file()), None)
@@ -143,7 +169,7 @@ def _find(split: str, folder: Path | None) -> Path:
         return path
     raise UserError(
         f"split '{split}': neither a published split{nearest(split, (*PUBLISHED, 'seeded-0'))} nor a file; "
-        f"use {', '.join(PUBLISHED)}, seeded-N, or the path of a CSV with columns image,split"
+        f"use {', '.join(PUBLISHED)}, seeded-N, fold-K-of-N, or the path of a CSV with columns image,split"
     )
 
 

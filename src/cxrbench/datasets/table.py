@@ -1,20 +1,28 @@
 """Anybody's radiographs: PNG, JPEG and DICOM files named by a table of any findings."""
 
+import glob
+import io
 import posixpath
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import PurePath
 
+import numpy as np
 import pandas as pd
+from PIL import Image
 
 from cxrbench.datasets.archives import Encoded, complete_in, is_archive, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
-from cxrbench.datasets.packed import Chunks
-from cxrbench.datasets.table_rows import ABOUT, one_class, place_of, read_image_table
+from cxrbench.datasets.packed import Chunks, tables_sha256
+from cxrbench.datasets.table_files import ABOUT, DICOM, PICTURES, place_of
+from cxrbench.datasets.table_rows import one_class, read_image_table
 from cxrbench.study.config import TableSource
-from cxrbench.study.files import sha256_file
 from cxrbench.study.names import UserError, and_more, printable
+from cxrbench.study.recipe import SPLITS
 
-_PICTURES = (".png", ".jpg", ".jpeg")
-_DICOM = (".dcm", ".dicom", "")  # some archives of hospitals name their files without a suffix
+_MAGIC = (b"\x89PNG", b"\xff\xd8")  # how PNG and JPEG files begin: a name need not tell
+_FEW_BITS = 14  # of 16: no brighter than a quarter of white
+_DICOM = (*DICOM, "")  # some archives of hospitals name their files without a suffix
 
 
 class Images(Files):
@@ -24,61 +32,103 @@ class Images(Files):
 
     @staticmethod
     def present(config: TableSource) -> bool:
-        return config.table.is_file() and config.folder.exists()
+        return all(path.is_file() for path in config.files.values()) and config.folder.exists()
 
     def chunks(self) -> Chunks:
         """Yield names and pixels; UserError for rows without an image, before decoding where it can be."""
-        self._table = read_image_table(self.config)
+        self._table = read_image_table(self.config, self.say)
         about = [name for name in ABOUT if name in self._table]
         self.findings = tuple(self._table.columns.drop(["image", "patient", "split", *about]))
         self._wanted, self._seen, self._left_out = set(self._table["image"]), set[str](), 0
         yield from super().chunks()
         self._must_be_there(self._seen)
+        self._must_use_their_bits()
+        for note, count in sorted(Counter(note for notes, _ in self._remarkable for note in notes).items()):
+            self.say(f"{count:,} of {len(self._seen):,} images: {note}")
         if self._left_out:
-            self.say(f"{self._left_out:,} images of {self.config.folder} have no row in {self.config.table}")
+            self.say(f"{self._left_out:,} images of {self.config.folder} have no row: left out")
         for text in one_class(self._table, self.findings):
             self.say(text)
 
     def files(self) -> Iterator[Encoded]:
         """Yield the files that the table names."""
         folder = self.config.folder
+        if folder.suffix == ".npz":
+            yield from self._arrays()
+            return
         remedy = "name the one with the images under 'folder'"
-        paths = [folder] if folder.is_file() else complete_in(folder, remedy, (*_PICTURES, *_DICOM))
+        paths = [folder] if folder.is_file() else complete_in(folder, remedy, (*PICTURES, *_DICOM))
         if not any(is_archive(path) for path in paths):
             self._must_be_there({self._named(path.as_posix()) for path in paths})
         for encoded in read_images(paths, self.say, self._name_of):
             self._seen.add(encoded.name)
             yield encoded
 
+    def _arrays(self) -> Iterator[Encoded]:
+        """Yield the images of an npz, as PNG files."""
+        with np.load(self.config.folder) as arrays:
+            for part in SPLITS:
+                for k, pixels in enumerate(arrays[f"{part}_images"]):
+                    if (name := f"{part}_{k:06}") in self._wanted:
+                        self._seen.add(name)
+                        Image.fromarray(pixels).save(file := io.BytesIO(), "PNG", compress_level=1)
+                        yield Encoded(name, f"{self.config.folder}: {name}", file.getvalue())
+
     def _name_of(self, path: str) -> str | None:
         """Return the row of an image at a path; None, and count it, where no row names it."""
         name = self._named(path)
-        self._left_out += name is None and posixpath.splitext(path)[1].lower() in (*_PICTURES, ".dcm")
+        self._left_out += name is None and posixpath.splitext(path)[1].lower() in (*PICTURES, *DICOM)
         return name
 
     def _named(self, path: str) -> str | None:
-        """Return the image's name in the table: its path below the folder or from it on, or its last part."""
+        """Return the image's name in the table: its path below the folder or from it on, or its last part.
+
+        Each may be without the suffix.
+        """
         folder = self.config.folder
         path = path.removeprefix(f"{folder.as_posix()}/")
         names = (path, f"{folder.name}/{path}", posixpath.basename(path))
-        return next((name for name in names if name in self._wanted), None)
+        stems = (posixpath.splitext(name)[0] for name in names)
+        return next((name for name in (*names, *stems) if name in self._wanted), None)
 
     def _must_be_there(self, present: set[str | None] | set[str]) -> None:
         missing = self._table["image"][~self._table["image"].isin(present)]
-        if len(missing):
-            absent = f"there is no image {printable(missing.iloc[0])}{and_more(len(missing) - 1)}"
+        if missing.empty:
+            return
+        name, folder = PurePath(missing.iloc[0]), self.config.folder
+        place, more = place_of(self.config, missing.index[0]), and_more(len(missing) - 1)
+        alike = (path for path in folder.rglob(f"{glob.escape(name.stem)}*") if path.is_file())
+        if found := next((path for path in alike if name.stem in (path.stem, path.name)), None):
             raise UserError(
-                f"{place_of(self.config, missing.index[0])}: {absent} among the PNG, JPEG and DICOM files "
-                f"and archives in {self.config.folder}; put what is missing there, or remove its rows"
+                f"{place}: image {printable(name)}{more}: {printable(found)} is there, but not in a "
+                "format that is "
+                "read; write it as PNG, JPEG or DICOM, or correct its name"
+            )
+        raise UserError(
+            f"{place}: there is no image {printable(name)}{more} among the PNG, JPEG and DICOM files "
+            "and archives "
+            f"in {folder}; put what is missing there, or remove its rows"
+        )
+
+    def _must_use_their_bits(self) -> None:
+        """Refuse 16-bit images of which all are nearly black: pixels of 12 bits saved as they are, say."""
+        bits = [bits for _, bits in self._remarkable if bits is not None]
+        if self.config.bits is None and bits and max(bits) <= _FEW_BITS:
+            raise UserError(
+                f"{self.config.folder}: the brightest pixel of {len(bits):,} 16-bit images has "
+                f"{max(bits)} bits, so they "
+                f"would be nearly black; state 'bits: {max(bits)}' in the config, or 'bits: 16' if "
+                "that is meant"
             )
 
     def decode(self, encoded: Encoded) -> Decoded:
         """Return one radiograph; UserError for a colour picture or what cannot be read."""
-        if encoded.data[128:132] == b"DICM" or posixpath.splitext(encoded.name)[1].lower() in _DICOM:
+        other = not encoded.data.startswith(_MAGIC) and posixpath.splitext(encoded.where)[1].lower() in _DICOM
+        if encoded.data[128:132] == b"DICM" or other:
             from cxrbench.datasets.dicom import decode_dicom  # imported here: few datasets need it
 
             return decode_dicom(encoded, self.config.pixels)
-        return decode(encoded, self.config.pixels, ("PNG", "JPEG"), colour=False)
+        return decode(encoded, self.config.pixels, ("PNG", "JPEG"), colour=False, bits=self.config.bits)
 
     def index(self, names: list[str]) -> pd.DataFrame:
         """Return the rows of the table for ``names``, in that order."""
@@ -87,14 +137,15 @@ class Images(Files):
     def describe(self) -> dict[str, object]:
         config, labels = self.config, self._table[list(self.findings)]
         return {
-            "table": str(config.table),
-            "table_sha256": sha256_file(config.table),
+            "table": {part: str(path) for part, path in config.files.items()},
+            "table_sha256": tables_sha256(config.files),
             "folder": str(config.folder),
             "seed": config.seed,
             "fractions": config.fractions,
             "uncertain": config.uncertain,
             "blank": config.blank,
             "patients_known": config.patient is None,
+            "stratified": config.stratify,
             "missing_labels": {name: int(count) for name, count in labels.isna().sum().items()},
             "resized": RESIZE,
             **self.formats(),

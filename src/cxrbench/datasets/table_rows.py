@@ -1,98 +1,56 @@
-"""The table of a :class:`TableSource`: read as a whole, checked in columns, every mistake with its line.
+"""The table of a :class:`TableSource`: labels read, images merged, split drawn, every mistake with its line.
 
 A million rows take seconds: nothing here loops over rows. Texts stay as they are written (patient 007).
-Tables here are indexed by the rows of the file.
+Tables here are indexed by the rows of the files.
 """
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
+from cxrbench.datasets.packed import Say
 from cxrbench.datasets.split import draw_split
-from cxrbench.statistics.columns import read_columns
-from cxrbench.statistics.metrics import MEANS
+from cxrbench.datasets.table_files import KNOWN, place_of, read_rows
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError, nearest
+from cxrbench.study.names import UserError
 from cxrbench.study.readers import shortened
-from cxrbench.study.recipe import SPLITS
+from cxrbench.study.recipe import SPLITS, Split
 
-ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them
-_KNOWN = ("image", "patient", "split", *ABOUT)
 _UNCERTAIN = -1.0
 _MEANS = {"mask": np.nan, "positive": 1.0, "negative": 0.0}
 _OUTSIDE = r"^/|^~|^[A-Za-z]:|\\|(?:^|/)\.{1,2}(?:/|$)|//|[\x00-\x1f]"
 
 
-def read_image_table(config: TableSource) -> pd.DataFrame:
-    """Return image, patient, split, what is known about it, and a column per finding (0, 1 or missing).
+def read_image_table(config: TableSource, say: Say = lambda text: None) -> pd.DataFrame:
+    """Image, patient, split, what is known about it, and a column per finding (0, 1 or missing).
 
     ``patient`` is empty with ``patient: none``. Raises UserError naming file, line and remedy.
     """
-    if not config.table.is_file():
-        raise UserError(f"{config.table}: there is no such table; name a CSV or Parquet file under 'table'")
-    remedy = f"save it as {'CSV' if _is_csv(config) else 'Parquet'} in UTF-8"
-    rows = read_columns(config.table, _is_csv(config), partial(_chosen, config), lambda: remedy, missing=[""])
-    if rows.empty:
-        raise UserError(f"{config.table}: the table has no rows; write one for each image")
-    facts = rows[[name for name in _KNOWN if name in rows]].fillna("")
+    rows = read_rows(config, say)
+    facts = rows[[name for name in KNOWN if name in rows]].copy()
     _check_images(config, facts["image"])
     if config.patient == "none":
         facts["patient"] = pd.Series(pd.NA, facts.index, dtype="Int64")
     elif (empty := facts["patient"] == "").any():
         fault = "is empty; fill it in, or state 'patient: none' in the config"
         raise _wrong(config, empty, "patient", fault)
-    facts["split"] = _split(config, facts)
-    labels = {name: _labels(config, rows[name]) for name in rows if name not in _KNOWN}
-    _check_classes(config, facts["split"], pd.DataFrame(labels), given="split" in rows)
-    first = facts[[name for name in _KNOWN if name in facts]]
-    return pd.concat([first, *map(_compact, labels.values())], axis=1)
-
-
-def _is_csv(config: TableSource) -> bool:
-    return config.table.suffix.lower() != ".parquet"
-
-
-def _chosen(config: TableSource, names: list[str]) -> dict[str, str | None]:
-    """Return the columns to read, with their types; UserError where one is missing."""
-    path = config.table
-    if "image" not in names:
-        hint = nearest("image", names, 1)
-        raise UserError(f"{path}:1: there is no column image{hint}; add one with each image's path")
-    if "patient" not in names and config.patient is None:
-        hint = nearest("patient", names, 1)
-        raise UserError(
-            f"{path}:1: there is no column patient{hint}; add one, or state 'patient: none' in the config: "
-            "each image then counts as a patient, and intervals are too narrow"
-        )
-    others = [name for name in names if name not in _KNOWN]
-    findings = others if config.findings is None else config.findings
-    for name in findings:
-        if name not in others:
-            hint = nearest(name, others)
-            raise UserError(f"{path}:1: the config's finding '{name}' is not a column{hint}")
-        if name in MEANS or not name.strip() or not name.isprintable() or len(name) > 60:
-            raise UserError(
-                f"{path}:1: no finding can be called '{shortened(name)}'; rename the column (up to 60 "
-                f"printable characters, not {', '.join(MEANS)})"
-            )
-    if not findings:
-        raise UserError(f"{path}:1: there is no column of labels; add one for each finding")
-    types: dict[str, str | None] = dict.fromkeys((name for name in names if name in _KNOWN), "str")
-    return types | dict.fromkeys(findings, "category" if _is_csv(config) else None)
+    labels = pd.DataFrame({name: _labels(config, rows[name]) for name in rows if name not in KNOWN})
+    if config.merge:
+        facts, labels = _merged(config, facts, labels)
+    facts["split"] = _split(config, facts, labels)
+    _check_classes(config, facts["split"], labels, given="split" in rows)
+    first = facts[[name for name in KNOWN if name in facts]]
+    return pd.concat([first, *(_compact(values) for _, values in labels.items())], axis=1)
 
 
 def _wrong(config: TableSource, bad: pd.Series, column: str, fault: str) -> UserError:
-    """Return a complaint about the first row of the mask ``bad``, and how many there are."""
+    """A complaint about the first row of the mask ``bad``, and how many there are."""
     more = f" ({bad.sum():,} such rows)" if bad.sum() > 1 else ""
     return UserError(f"{place_of(config, bad.idxmax())}: column {column}: {fault}{more}")
-
-
-def place_of(config: TableSource, row: Any) -> str:
-    """Return where a row of a table that :func:`read_image_table` returned stands in its file."""
-    return f"{config.table}:{row + 2}" if _is_csv(config) else f"{config.table}: row {row + 1}"
 
 
 def _check_images(config: TableSource, image: pd.Series) -> None:
@@ -102,21 +60,54 @@ def _check_images(config: TableSource, image: pd.Series) -> None:
         first = shortened(image[outside].iloc[0])
         fault = f"'{first}' is not a path below the folder; write it from {config.folder} on, with /"
         raise _wrong(config, outside, "image", fault)
-    if (again := image.duplicated()).any():
+    if not config.merge and (again := image.duplicated()).any():
         first = image[again].iloc[0]
         before = place_of(config, (image == first).idxmax())
-        fault = f"second row for {shortened(first)} (first in {before}); keep one of the two"
+        fault = (
+            f"second row for {shortened(first)} (first in {before}); keep one of the two, or, if rows are "
+        )
+        fault += "of boxes or readers, state 'merge: any' (positive if any row is) or 'merge: majority'"
         raise _wrong(config, again, "image", fault)
 
 
-def _split(config: TableSource, facts: pd.DataFrame) -> pd.Series:
+def _merged(
+    config: TableSource, facts: pd.DataFrame, labels: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row for each image, the first; its labels by the config's rule, over the rows that have one."""
+    image = facts["image"]
+    for name in ("patient", "split"):
+        if name in facts and (more := facts.groupby("image")[name].nunique() > 1).any():
+            bad = image.isin(more.index[more])
+            fault = f"rows of {shortened(image[bad].iloc[0])} differ in it; correct them"
+            raise _wrong(config, bad, name, fault)
+    groups, first = labels.groupby(image, sort=False), facts[~image.duplicated()].copy()
+    share = groups.max() if config.merge == "any" else groups.mean()
+    return first, (share > 0.5).astype(float).where(share.notna()).set_axis(first.index)
+
+
+def _split(config: TableSource, facts: pd.DataFrame, labels: pd.DataFrame) -> pd.Series:
+    """The part of each row: as stated, or drawn."""
     units = facts["image" if config.patient == "none" else "patient"]
+
+    def drawn(rows: pd.Series, parts: Sequence[str]) -> pd.Series:
+        fractions: dict[str, float] = {
+            part: config.fractions[part] for part in get_args(Split) if part in parts
+        }
+        shares = {part: fraction / math.fsum(fractions.values()) for part, fraction in fractions.items()}
+        strata = _rarest(labels[rows], units[rows]) if config.stratify else None
+        return draw_split(units[rows], config.seed, shares, strata)
+
     if "split" not in facts:
-        return draw_split(units, config.seed, config.fractions["train"], config.fractions["val"])
-    split = facts["split"]
+        return drawn(pd.Series(True, facts.index), SPLITS)
+    split = facts["split"].copy()
+    for name, part in config.parts.items():
+        rows = facts["split"] == name
+        split[rows] = part if isinstance(part, str) else drawn(rows, part)
     if (bad := ~split.isin(SPLITS)).any():
-        fault = f"'{shortened(split[bad].iloc[0])}' is none of {', '.join(SPLITS)}; correct it, or leave "
-        raise _wrong(config, bad, "split", f"{fault}the column out for a split by patient")
+        name = shortened(split[bad].iloc[0])
+        fault = f"'{name}' is none of {', '.join(SPLITS)}; correct it, state what it stands for "
+        fault += f"('parts: {{{name}: val}}'), or leave the column out for a split by patient"
+        raise _wrong(config, bad, "split", fault)
     pairs = pd.DataFrame({"unit": units, "split": split}).drop_duplicates()
     if (shared := pairs["unit"].duplicated()).any():
         unit = pairs["unit"][shared].iloc[0]
@@ -124,10 +115,19 @@ def _split(config: TableSource, facts: pd.DataFrame) -> pd.Series:
         places = " and ".join(f"{split[row]} ({place_of(config, row)})" for row in rows)
         count = pairs["unit"][shared].nunique()
         raise UserError(
-            f"{config.table}: patient {shortened(unit)} is in {places}; {count:,} such patients in all: put "
+            f"{_table(config)}: patient {shortened(unit)} is in {places}; {count:,} such patients in "
+            "all: put "
             "all images of a patient into one part, or leave the column split out"
         )
     return split
+
+
+def _rarest(labels: pd.DataFrame, units: pd.Series) -> pd.Series:
+    """The rarest finding of each patient of ``units``, by the number of positive patients; -1 without any."""
+    positive = (labels == 1).groupby(units).any()
+    order = np.argsort(positive.sum().to_numpy(), kind="stable")
+    ranked = positive.to_numpy()[:, order]
+    return pd.Series(np.where(ranked.any(axis=1), ranked.argmax(axis=1), -1), positive.index)
 
 
 def _labels(config: TableSource, given: pd.Series) -> pd.Series:
@@ -167,14 +167,19 @@ def _check_classes(config: TableSource, split: pd.Series, labels: pd.DataFrame, 
     for part in SPLITS:
         if labels[split == part].isna().all(axis=None):
             how = "such rows" if given else "more patients or other fractions"
-            raise UserError(f"{config.table}: no image with a label is in part {part}; give {how}")
+            raise UserError(f"{_table(config)}: no image with a label is in part {part}; give {how}")
     for name, values in labels[split == "train"].items():
         for value, word in ((1, "positive"), (0, "negative")):
             if not (values == value).any():
                 raise UserError(
-                    f"{config.table}: column {name}: no training image is {word}; add such images, or leave "
+                    f"{_table(config)}: column {name}: no training image is {word}; add such images, "
+                    "or leave "
                     "the finding out (list the others under 'findings' in the config)"
                 )
+
+
+def _table(config: TableSource) -> Path:
+    return next(iter(config.tables.values()), config.folder)
 
 
 def _compact(values: pd.Series) -> pd.Series:

@@ -184,8 +184,10 @@ def ranks(scored: Scored) -> np.ndarray:
     """Return the ranks of each finding's test scores by image, centred, as one vector of length one."""
     rows = np.flatnonzero(scored.parts["test"])
     rows = rows[np.argsort(scored.image[rows])][:_MOST_RANKED]
-    order = scored.scores[rows].argsort(axis=0, kind="stable").argsort(axis=0).astype(np.float32)
-    centred = order - (len(order) - 1) / 2
+    order = scored.scores[rows].argsort(axis=0, kind="stable")
+    centred = np.empty(order.shape, np.float32)
+    np.put_along_axis(centred, order, np.arange(len(order), dtype=np.float32)[:, None], axis=0)
+    centred -= (len(order) - 1) / 2
     return (centred / (np.linalg.norm(centred) or 1)).ravel()
 
 

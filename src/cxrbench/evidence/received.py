@@ -29,6 +29,7 @@ from cxrbench.evidence.contribution import (
     machines_of,
     row_in_words,
 )
+from cxrbench.evidence.history import other_recipes
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.private import clean_record, cleaned, without_places
 from cxrbench.evidence.record import LOG, RECORD, Record, read_json, read_record
@@ -74,7 +75,7 @@ _NAME = re.compile(
 
 
 def unpack_limited(archive: Path, folder: Path) -> list[Cell]:
-    """Return what :func:`unpack` does, done by a process that may have :data:`MOST_MEMORY` and a minute."""
+    """The result of :func:`unpack`, from a process that may have :data:`MOST_MEMORY` and a minute."""
     context = multiprocessing.get_context("spawn")  # none of what this process holds
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_unpack_and_tell, args=(archive, folder, theirs), daemon=True)
@@ -295,7 +296,7 @@ def row_changes(folder: Path, recorded: Path) -> RowChanges:
 
 
 def _change(old: Rows, new: Rows) -> str:
-    """Return what changes in rows of one setting, recorded -> new: the first numbers, and how many more."""
+    """The changes in rows of one setting, recorded -> new: the first numbers, and how many more."""
     setting = row_in_words({key: value for key, value in old[0].items() if key != "ours"})
     changes = [
         f"{name} {was:.6g} -> {now:.6g}"
@@ -323,7 +324,7 @@ def keep(cells: list[Cell], folder: Path, changes: RowChanges, recorded: Path) -
 
 
 def verified_with(cells: list[Cell], runs: Path, recorded: Path, study: Study, work: Path) -> Verified:
-    """Return what verification says of all that is recorded with the evidence of ``cells`` below ``runs``.
+    """The messages of verification about all that is recorded with the evidence of ``cells`` below ``runs``.
 
     ``work``: an empty folder in a checkout, whose history has the commits.
     """
@@ -332,6 +333,8 @@ def verified_with(cells: list[Cell], runs: Path, recorded: Path, study: Study, w
     store = EvidenceStore(copy)
     store.keep(cells, runs)
     found = verify_recorded(copy, study)
+    for cell, text in other_recipes(copy, {cell: read_record(cell.folder(copy)) for cell in cells}):
+        found.problems.append(f"{cell.folder(copy) / RECORD}: {text}")
     for cell in cells:
         where = cell.folder(copy)
         if cell.platform not in ENTRIES:

@@ -298,7 +298,7 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def this_machine() -> dict[str, Any]:
-    """Return what records say of any machine: processor, cores, memory, system, as Linux 6.1, EC2 type."""
+    """The facts that records hold of a machine: processor, cores, memory, system, as Linux 6.1, EC2 type."""
     import psutil  # imported here: every command loads this module
 
     library, version = python_platform.libc_ver()
@@ -358,7 +358,7 @@ def processors_in_words(processors: Iterable[str]) -> str:
 
 
 def load_in_words(others_share: float | None) -> str:
-    """Return how busy the machine was: ``others used 48 % of the cores``, or that nobody measured it."""
+    """The load of the machine in words: ``others used 48 % of the cores``, or that nobody measured it."""
     if others_share is None:
         return "load not recorded"
     return f"others used {others_share:.0%} of the cores".replace("%", " %")

@@ -66,7 +66,7 @@ class EvidenceStore:
         return {record.dataset.packed for record in records if record and record.dataset}
 
     def refused(self, cell: Cell) -> str | None:
-        """Return why the evidence of ``cell`` is not used, with a remedy; None when it is intact or absent.
+        """The reason the evidence of ``cell`` is not used, with a remedy; None when it is intact or absent.
 
         Refused are files that SHA256SUMS does not list, that differ from it or from the record's own hashes,
         that are missing, or that this version cannot read. ``cxrbench verify`` checks more, and all files.
@@ -113,7 +113,7 @@ class EvidenceStore:
         return Source("recorded" if recorded else "fresh", record)
 
     def _difference(self, record: Record, cell: Cell, study: Study) -> str | None:
-        """Return what a record differs in from a study, in words."""
+        """The differences of a record from a study, in words."""
         images = study.stated_images(cell.dataset)
         if record.recipe_hash != study.recipe(cell.dataset).hash():
             return "with another recipe"
@@ -204,6 +204,7 @@ KEYS = {
     "pack": ("format", "pixels"),
     "metrics": ("images", "patients", "replicates"),
 }
+UNFIT = "does_not_fit"  # key of a row of train.json without speeds: why
 DEFAULTS = {"precision": "fp32", "fastest": False, "own_processes": False}  # of rows older than these fields
 
 # A way of running a training step is kept when its paired median gain exceeds every difference of two equal
@@ -232,6 +233,11 @@ def read_measured(path: Path) -> Rows:
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: {error}; {remedy(path)}") from None
     return list(rows)
+
+
+def fitting(rows: Rows) -> Rows:
+    """The rows with a speed, without those that only say that a batch does not fit a device."""
+    return [row for row in rows if UNFIT not in row]
 
 
 def merged(before: Rows, new: Rows, kind: str) -> Rows:

@@ -1,5 +1,6 @@
 """SHA256SUMS, the hash of every recorded file, and its signature."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def sums_of(root: Path) -> dict[str, str]:
 
 
 def refused_measurement(root: Path) -> str | None:
-    """Return why what is recorded below ``root`` besides cells cannot be used: a file is not as listed.
+    """The reason evidence below ``root`` besides cells cannot be used: a file is not as listed.
 
     Cells are checked one by one (:meth:`cxrbench.evidence.store.EvidenceStore.refused`).
     """
@@ -119,7 +120,8 @@ def sign(root: Path, key: Path | None) -> Path:
 
     ssh-keygen asks for the key's passphrase, or has the agent sign when ``key`` is a public key.
     """
-    places = [key] if key else [Path.home() / ".ssh" / name for name in _KEYS]
+    folder = Path(os.path.expanduser("~")) / ".ssh"  # stays ~ for a user without a home
+    places = [key] if key else [folder / name for name in _KEYS]
     if (own := next((place for place in places if place.is_file()), None)) is None:
         raise UserError(f"{places[0]}: there is no such ssh key; name yours with --key")
     if not shutil.which("ssh-keygen"):
@@ -136,6 +138,6 @@ def _signature_of(root: Path) -> Path:
 
 
 def _keygen(action: str, *words: object, data: bytes = b"") -> str | None:
-    """Return what `ssh-keygen -Y` prints when it reads ``data``; None when it refuses."""
+    """The output of `ssh-keygen -Y` when it reads ``data``, or None when it refuses."""
     done = subprocess.run(["ssh-keygen", "-Y", action, *map(str, words)], input=data, capture_output=True)
     return None if done.returncode else done.stdout.decode(errors="replace")

@@ -29,7 +29,7 @@ from cxrbench.evidence.checks import (
 )
 from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.expected import EXPECTED, read_expected
-from cxrbench.evidence.history import commit_problems, removed_records
+from cxrbench.evidence.history import commit_problems, other_recipes, removed_records
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import LAST, LOG, PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
@@ -79,7 +79,7 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
             if read.record:
                 records[cell] = read.record
                 path = cell.folder(root) / PREDICTIONS
-                in_rows = [] if read.rows is None else rows.problems(cell, read.record, read.rows)
+                in_rows = rows.problems(cell, read.record, path, read.digest) if read.digest else []
                 problems += [f"{path}: {problem}" for problem in (*in_rows, *read.of_scores)]
                 notes += [f"{path}: {doubt}" for doubt in read.doubts]
                 if read.ranks is not None:
@@ -89,16 +89,17 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
     problems += compile_problems(root)
     not_checked: list[str] = []
     problems += commit_problems(root, records, not_checked)
+    notes += [f"{cell.folder(root) / RECORD}: {text}" for cell, text in other_recipes(root, records)]
     not_checked += sorted(rows.not_checked)
     return Verified(cells, [*map(printable, problems)], not_checked, signature, [*map(printable, notes)])
 
 
 class _Read(NamedTuple):
-    """A cell's record, the rows of its predictions without scores, their ranks, and what is wrong or odd."""
+    """A cell's record, a hash of its predictions but for scores, their ranks, and what is wrong or odd."""
 
     of_record: list[str]
     record: Record | None = None
-    rows: pd.DataFrame | None = None
+    digest: str | None = None
     of_scores: Sequence[str] = ()
     doubts: Sequence[str] = ()
     ranks: np.ndarray | None = None
@@ -118,11 +119,19 @@ def _read(root: Path, cell: Cell) -> _Read:
     ]
     if predictions is None:
         return _Read(of_record, record)
-    rows = predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
-    of_record += _last_problems(folder, rows)
-    scored = Scored.of(predictions)
+    of_record += _last_problems(folder, _without_scores(predictions))
+    rows, scored = (
+        _without_scores(predictions).sort_values("image", ignore_index=True),
+        Scored.of(predictions),
+    )
+    hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    digest = hashlib.sha256(f"{[*rows]}".encode() + hashes.tobytes()).hexdigest()
     of_scores, odd = [*score_problems(record, scored)], [*doubts(record, scored)]
-    return _Read(of_record, record, rows, of_scores, odd, ranks(scored))
+    return _Read(of_record, record, digest, of_scores, odd, ranks(scored))
+
+
+def _without_scores(predictions: pd.DataFrame) -> pd.DataFrame:
+    return predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
 
 
 def _last_problems(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
@@ -134,8 +143,7 @@ def _last_problems(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
-    mine = last.loc[:, ~last.columns.str.startswith(SCORE)]
-    if not mine.equals(rows[rows["split"] == "test"].reset_index(drop=True)):
+    if not _without_scores(last).equals(rows[rows["split"] == "test"].reset_index(drop=True)):
         yield f"{path}: its images, patients or labels are not those of the test part in {PREDICTIONS}"
 
 
@@ -230,17 +238,18 @@ class _Rows:
         self._tables: dict[str, pd.DataFrame] = {}
         self._checked: dict[tuple[str, str], list[str]] = {}
 
-    def problems(self, cell: Cell, record: Record, rows: pd.DataFrame) -> list[str]:
-        """Return what contradicts the record's counts, NIH's table or the study's split."""
-        rows = rows.sort_values("image", ignore_index=True)
-        hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
-        digest = self._digests[cell] = hashlib.sha256(hashes.tobytes()).hexdigest()
-        self._tables.setdefault(digest, rows)
+    def problems(self, cell: Cell, record: Record, path: Path, digest: str) -> list[str]:
+        """The contradictions to the record's counts, NIH's table or the study's split in a table."""
+        self._digests[cell] = digest
+        if digest not in self._tables:  # one of many: read again, for sending each costs more
+            rows = _without_scores(read_predictions(path))
+            self._tables[digest] = rows.sort_values("image", ignore_index=True)
         if record.dataset is None:
             return []
         counts = dict(numbers_in(record.dataset.model_dump()))
         key = cell.dataset, digest + str(counts)
         if key not in self._checked:
+            rows = self._tables[digest]
             self._checked[key] = [*_count_problems(rows, counts), *self._label_problems(cell, rows, counts)]
         return self._checked[key]
 

@@ -1,4 +1,4 @@
-"""The generated parts of ARTIFACT.md: three main claims, the experiments that show claims, the other claims.
+"""The generated parts of ARTIFACT.md: three main claims, and the experiments that show or can refute claims.
 
 Claims and experiments are in data/claims.yaml.
 Scores, tolerances and hours come from recorded evidence, so that a fresh cell changes none of them. A
@@ -15,7 +15,7 @@ from cxrbench.claims.ledger import Verdict
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.formats import ends
+from cxrbench.paper.formats import ends, missing
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import NOT_RUN
@@ -24,32 +24,15 @@ from cxrbench.study.names import Cell, UserError, find_cells
 
 REBUILD = "make paper-from-evidence"
 REGISTRY = Path("data/registry.csv")
+_LINES = ("Shows", "Expected", "Refuted if", "Your time", "Machine's time", "Disk")  # of a section
 _SHORT = 120  # seconds, and then minutes, that are printed as such
 
 
-def other_claims(read: Results) -> pd.DataFrame:
-    """Return our claims but the main ones: what we say and where, expectation, verdict, experiment."""
-    ours, ledger = read_claims(CLAIMS).ours, read.claims.set_index("id")
-    if missing := [claim.id for claim in ours if claim.id not in ledger.index]:
-        raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
-    rows = [
-        {
-            "": claim.id,
-            "Claim": claim.says,
-            "Section": claim.where,
-            "Expected": _expected(ledger.loc[claim.id]),
-            "Verdict": ledger.loc[claim.id, "verdict"],
-            "Experiment": claim.experiment or "-",
-        }
-        for claim in ours
-        if not claim.main
-    ]
-    return pd.DataFrame(rows)
-
-
 def main_claims(read: Results) -> pd.DataFrame:
-    """Return the claims that the paper stands on: what is expected, what this build has, commands, time."""
+    """The claims that the paper stands on: what is expected, what this build has, commands, time."""
     file, ledger = read_claims(CLAIMS), read.claims.set_index("id")
+    if missing := [claim.id for claim in file.ours if claim.id not in ledger.index]:
+        raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
     rebuild = next((one for one in file.experiments.values() if one.command == REBUILD), None)
     took = _duration(rebuild.measured.seconds) if rebuild and rebuild.measured else "not measured"
     rows = [
@@ -60,6 +43,7 @@ def main_claims(read: Results) -> pd.DataFrame:
             "Expected": _expected(ledger.loc[claim.id]),
             "This build": _computed(ledger.loc[claim.id]),
             "Time": took,
+            "Refuted if": claim.refuted,
         }
         for claim in file.ours
         if claim.main
@@ -68,26 +52,28 @@ def main_claims(read: Results) -> pd.DataFrame:
 
 
 def _computed(row: pd.Series) -> str:
-    """Return what was computed for a claim, and its verdict."""
+    """The computed value of a claim, and its verdict."""
     verdict = str(row["verdict"])
     return verdict if verdict == Verdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
 
 
 def _expected(row: pd.Series) -> str:
-    """Return what a claim states, its unit and tolerance, as the ledger has them."""
+    """The stated value of a claim, its unit and tolerance, from the ledger."""
     if row["stated"] == "":
         return "-"
-    tolerance = float(row["tolerance"] or 0)
-    return f"{row['stated']}{f' ± {tolerance:g}' if tolerance else ''} {row['unit']}".strip()
+    tolerance = row["tolerance"]
+    given = "" if missing(tolerance) or not tolerance else f" ± {tolerance:g}"
+    return f"{row['stated']}{given} {row['unit']}".strip()
 
 
 def experiments(read: Results) -> pd.DataFrame:
-    """Return E1 to En: command, what it shows, result with tolerance, time and disk."""
+    """E1 to En: command, what it shows, result with tolerance, time and disk."""
     file, rows = read_claims(CLAIMS), []
     for name, experiment in file.experiments.items():
         runs = groupby(file.ours, key=lambda claim: claim.experiment)
         ids = [[claim.id for claim in run] for shown_by, run in runs if shown_by == name]
         result, compute, disk = _outcome(experiment, read)
+        bound = "" if experiment.within is None else f"{experiment.within:g}"
         row = {
             "": name,
             "Experiment": experiment.title,
@@ -97,40 +83,50 @@ def experiments(read: Results) -> pd.DataFrame:
             "Your time": f"{experiment.human_minutes:g} min",
             "Machine's time": compute,
             "Disk": disk,
+            "Refuted if": bound and f"the macro AUROC of the two differs by more than {bound}",
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
-    """Return result with tolerance, the machine's time, and disk."""
+    """Result with tolerance, the machine's time, and disk."""
     cell, measured = experiment.cell, experiment.measured
     if measured:
         disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
         return "", f"{_duration(measured.seconds)} on {measured.where}", disk
     if cell is None:
         return "", "not measured", "not measured"
-    record, packed = EvidenceStore(read.recorded).record(cell), _packed(cell, read)
+    store, packed = EvidenceStore(read.recorded), _sizes_on_disk(cell, read)
+    record = store.record(cell)
     if record is None:
         return "Recorded: not run, so there is no result yet.", NOT_RUN, packed
     host, timing, scores = record.host, record.timing, tolerances(cell, read.recorded)
     texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
     result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
+    also = store.record(experiment.beside) if experiment.beside else None
+    if experiment.beside and also:
+        other = tolerances(experiment.beside, read.recorded)
+        apart = next(line.recorded for line in scores) - next(line.recorded for line in other)
+        result += f"; with {experiment.beside} the difference is {apart:+.4f}"
     machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
-    took = timing.setup_seconds + timing.compile_seconds + timing.train_seconds + timing.evaluate_seconds
+    runs = [timing, *([also.timing] if also else [])]
+    took = sum(
+        one.setup_seconds + one.compile_seconds + one.train_seconds + one.evaluate_seconds for one in runs
+    )
     return f"Recorded: {result}.", f"{_duration(took)} on {machine}", packed
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds in the unit that a person would take."""
+    """Seconds in the unit that a person would take."""
     if seconds < _SHORT:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < _SHORT else f"{minutes / 60:.1f} h"
 
 
-def _packed(cell: Cell, read: Results) -> str:
-    """Return the size of a cell's download and of its packed images; unknown where no cell is recorded."""
+def _sizes_on_disk(cell: Cell, read: Results) -> str:
+    """The size of a cell's download and of its packed images; unknown where no cell is recorded."""
     store = EvidenceStore(read.recorded)
     alike = (other for other in find_cells(read.recorded) if other.dataset == cell.dataset)
     record = next(filter(None, map(store.record, alike)), None)
@@ -144,16 +140,19 @@ def _packed(cell: Cell, read: Results) -> str:
     return f"{size / 1e9:.1f} GB download, {packed}" if size else packed
 
 
+def as_sections(table: pd.DataFrame) -> str:
+    """A section of Markdown for each experiment: its commands, then what has a value, a line each."""
+    parts = []
+    for row in table.to_dict("records"):
+        commands = "\n".join(command.strip() for command in row["Command"].split(";"))
+        lines = [f"- **{head}**: {row[head]}" for head in _LINES if row[head] not in ("", "-")]
+        parts.append(
+            "\n\n".join([f"### {row['']}. {row['Experiment']}", f"```sh\n{commands}\n```", "\n".join(lines)])
+        )
+    return "\n" + "\n\n".join(parts) + "\n\n"
+
+
 def write_markdown(read: Results, path: Path) -> None:
     """Renew the generated parts of ARTIFACT.md."""
-    blocks = {
-        "main": main_claims(read),
-        "claims": other_claims(read),
-        "experiments": _with_code(experiments(read)),
-    }
-    renew(path, {name: as_markdown(table) for name, table in blocks.items()})
-
-
-def _with_code(table: pd.DataFrame) -> pd.DataFrame:
-    """Return ``table`` with its commands as Markdown's code."""
-    return table.assign(Command="`" + table["Command"] + "`")
+    blocks = {"main": as_markdown(main_claims(read)), "experiments": as_sections(experiments(read))}
+    renew(path, blocks)

@@ -24,13 +24,13 @@ def renew(path: Path, blocks: Mapping[str, str]) -> None:
 
 
 def _escape(text: str) -> str:
-    """Return a text as one cell of a table, without markup, control or bidirectional characters."""
+    """A text as one cell of a table, without markup, control or bidirectional characters."""
     line = printable(unicodedata.normalize("NFC", " ".join(text.splitlines())))
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", line.replace("|", r"\|"))
 
 
 def as_markdown(table: pd.DataFrame) -> str:
-    """Return a table of texts as a Markdown table between empty lines."""
+    """A table of texts as a Markdown table between empty lines."""
     rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
     cells = ([_escape(str(text)) for text in row] for row in rows)
     return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in cells) + "\n"

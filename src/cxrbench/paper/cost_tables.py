@@ -5,34 +5,28 @@ Rows with a price say measured, proxy, projected or published, and its region, b
 
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
-from cxrbench.cost.porting import CASES, WEEK_USD
+from cxrbench.cost.porting import CASES
 from cxrbench.cost.prices import BASES, dates
 from cxrbench.evidence.record import BUSY, short_processor
 from cxrbench.paper.formats import (
     Columns,
     Fields,
-    Filled,
     Parts,
     PlusMinus,
     Range,
     Table,
-    Value,
-    Values,
     WithInterval,
     csv_table,
     listed,
     of_kinds,
-    range_or,
     row,
     table,
     words,
 )
 from cxrbench.paper.results import Results
 from cxrbench.study.names import GROUP
-from cxrbench.study.platforms import ACCELERATED
 
 # Not part of an hourly price and in no record; printed with every cost.
 EXCLUDED = "storage, data transfer, packing the images, boot time and tax"
@@ -56,7 +50,6 @@ _COST: Columns = {
     "USD": "usd_total:usd",
     "USD, used cores": "usd_used_cores:usd",
 }
-_NO_PRICE = "none"
 _UNITS = ("Million images", "Until then", "Usable model", "Compilation shared")
 
 
@@ -81,16 +74,16 @@ def cost_units(read: Results) -> Iterator[Fields]:
             "Kind": listed(runs["kind"]),
             **row(first, _PRICE),
             "Usable": Parts((len(ok), len(runs)), " of "),
-            "Million images": _mean(runs["usd_per_million_images"]),
+            "Million images": _mean_and_sd(runs["usd_per_million_images"]),
             "AUROC of": first.target_auroc,
             "Until then": PlusMinus(first.cost_to_auroc, ok["usd_to_auroc"].std()),
             "Usable model": PlusMinus(first.cost_to_usable, first.usd_sd),
-            "Compilation shared": _mean(runs["usd_amortised"]),
+            "Compilation shared": _mean_and_sd(runs["usd_amortised"]),
             "Shared by": first.amortised_over,
         }
 
 
-def _mean(values: pd.Series) -> PlusMinus:
+def _mean_and_sd(values: pd.Series) -> PlusMinus:
     return PlusMinus(values.mean(), values.std())
 
 
@@ -169,7 +162,7 @@ def prices_by_basis(read: Results) -> Iterator[Fields]:
 
 
 def machine_names(runs: pd.DataFrame) -> pd.Series:
-    """Return what a table calls the machine of each run, with :func:`mark`.
+    """What a table calls the machine of each run, with :func:`mark`.
 
     Processor and cores; also the software where the machines of a group of cells differ in that alone.
     """
@@ -182,7 +175,7 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
 
 
 def mark(origin: str, busy: bool, others_share: float) -> list[str]:
-    """Return what stands beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
+    """The mark beside a speed or a cost: ``fresh``, and the load of a busy machine or device."""
     fresh = ["fresh"] if origin != "recorded" else []
     of_cores = others_share > BUSY
     load = f"busy ({100 * others_share:.0f} % used by others)" if of_cores else "busy (others on the device)"
@@ -190,55 +183,55 @@ def mark(origin: str, busy: bool, others_share: float) -> list[str]:
 
 
 def short(machine: str) -> str:
-    """Return device, processor and cores of a machine, without marks of trade and without its software."""
+    """Device, processor and cores of a machine, without marks of trade and without its software."""
     return ", ".join(part for part in short_processor(machine).split(", ") if not part.startswith(_SOFTWARE))
 
 
 def _spent(value: float, deviation: float) -> float | PlusMinus:
-    """Return dollars, with a spread where there is one: a published run has none."""
+    """Dollars, with a spread where there is one: a published run has none."""
     return value if pd.isna(deviation) else PlusMinus(value, deviation)
 
 
-# -- values that the prose names --------------------------------------------------------------------
+# -- for values.toml --------------------------------------------------------------------------------
 
 
-def numbers(read: Results) -> Values:
-    """Return every value that the paper's section on cost may name."""
-    prices, ratios, load = read.csv("prices"), read.csv("ratios"), read.cost["others_share"]
-    sources = _unversioned(prices["source"]).value_counts()
-    runs, unknown = len(load), int(load.isna().sum())
-    return {
-        "cost/excluded": EXCLUDED,
-        "cost/runs": runs,
-        "cost/runs/load unknown": unknown,
-        "cost/runs/load sentence": load_sentence(runs, unknown, int(read.cost["busy"].sum())),
-        "cost/ratio rows": len(ratios),
-        "cost/ratio sources": _ratio_sources(ratios),
-        "price/date": prices["as_of"].dropna().max(),
-        "price/sources": "; ".join(f"{name} ({rows})" for name, rows in sources.items()),
-        **_day_values(read),
-        **_case_values(read.csv("break_even")),
-        "cost/week": Value(WEEK_USD, "usd_given"),
-        "cost/depends at": _depends_at(read.csv("decisions")),
-        **_share_values(read),
-    }
+def headline_runs(read: Results) -> pd.DataFrame:
+    """The rows of cost.csv that stand for the speed and cost of each group: one machine, usable cells."""
+    return read.cost[read.cost["headline"] & (read.cost["status"] == "ok")]
+
+
+def mean_and_range(values: pd.Series) -> WithInterval:
+    """The mean and the range over seeds; a single seed has no range."""
+    limits = (values.min(), values.max()) if len(values) > 1 else ()
+    return WithInterval(values.mean(), *limits)
+
+
+def sources_of_prices(read: Results) -> str:
+    """Every source of a price, with its number of rows."""
+    counts = _unversioned(read.csv("prices")["source"]).value_counts()
+    return "; ".join(f"{name} ({rows})" for name, rows in counts.items())
 
 
 def _unversioned(sources: pd.Series) -> pd.Series:
-    """Return sources without their version: several versions of a file are one source."""
+    """Sources without their version: several versions of a file are one source."""
     return sources.str.split(r" @| \(", n=1, regex=True).str[0]
 
 
-def _ratio_sources(ratios: pd.DataFrame) -> str:
-    """Return every source of the prices behind the ratios, with regions and bases."""
+def sources_of_ratios(ratios: pd.DataFrame) -> str:
+    """Every source of the prices behind some ratios, with regions and bases."""
     both = pd.concat([ratios, ratios.assign(source=ratios["source_other"])], ignore_index=True)
     where = both["region"] + " " + both["basis"].map(words)
     places = where.groupby(_unversioned(both["source"]), sort=False).unique()
     return "; ".join(f"{name} ({', '.join(at)})" for name, at in places.items())
 
 
+def loads(runs: pd.DataFrame) -> str:
+    """Of how many runs the load of the machine is known, and how many ran on a busy one, in a sentence."""
+    return load_sentence(len(runs), int(runs["others_share"].isna().sum()), int(runs["busy"].sum()))
+
+
 def load_sentence(runs: int, unknown: int, busy: int) -> str:
-    """Return of how many runs the load of the machine is known, and how many ran on a busy one."""
+    """As :func:`loads`, from the counts."""
     of_load = "known how busy the machine was otherwise."
     parts = []
     if unknown:
@@ -254,46 +247,47 @@ def load_sentence(runs: int, unknown: int, busy: int) -> str:
     return " ".join(parts)
 
 
-def _day_values(read: Results) -> Values:
-    """Return ``day/<platform>/...``: the instance of each accelerator and its price of a day on demand."""
-    pricing, prices = read.study.prices, read.csv("prices").fillna({"as_of": ""})
+def instance_of(read: Results, platform: str) -> str | None:
+    """The instance as which a platform is priced, if the study names one."""
+    return read.study.prices.instances.get(platform)
+
+
+def usd_of_a_day(read: Results, platform: str) -> float | str | None:
+    """The newest price of a day of that instance on demand; a word where none is known."""
+    prices = read.csv("prices").fillna({"as_of": ""})
     demand = prices[prices["basis"] == "on_demand"].sort_values("as_of").set_index("instance")
     newest = demand["usd_per_hour"].groupby("instance").last() * 24
-    values: Filled = {}
-    for platform in sorted(ACCELERATED & pricing.instances.keys()):
-        instance = pricing.instances[platform]
-        values[f"day/{platform}/instance"] = instance
-        values[f"day/{platform}/usd"] = Value(newest.get(instance, _NO_PRICE), "usd_day")
-    return values
+    instance = instance_of(read, platform)
+    return None if instance is None else newest.get(instance, "none")
 
 
-def _case_values(cases: pd.DataFrame) -> Values:
-    """Return what a port of published runs takes, and when the price of the GPU was cut."""
-    first, last = (cases[cases["case"] == case.case] for case in (CASES[0], CASES[-1]))
-    demand = first[first["basis"] == "on_demand"].sort_values("as_of")
+def first_case(read: Results) -> pd.DataFrame:
+    """The rows of the first of the ports that others published."""
+    return _case(read, 0)
+
+
+def last_case(read: Results) -> pd.DataFrame:
+    """The rows of the last of the ports that others published."""
+    return _case(read, -1)
+
+
+def _case(read: Results, at: int) -> pd.DataFrame:
+    cases = read.csv("break_even")
+    return cases[cases["case"] == CASES[at].case]
+
+
+def first_cut(case: pd.DataFrame) -> str:
+    """The day from which the GPU of a case costs less on demand than before."""
+    demand = case[case["basis"] == "on_demand"].sort_values("as_of")
     cut = demand.loc[demand["usd_here"] < demand["usd_here"].cummax(), "as_of"]
-    return {
-        "cost/cut date": next(iter(cut), _NO_PRICE),
-        "cost/porting": Value(first["porting"].iloc[0], "usd_given"),
-        "cost/tuning runs": range_or(last.loc[np.isfinite(last["runs"]), "runs"], "count", _NO_PRICE),
-    }
+    return next(iter(cut), "none")
 
 
-def _share_values(read: Results) -> Values:
-    """Return what an image costs on Trainium over the GPU where both reach equal shares of their rooflines
-    (``cost/shares``), and how many times smaller Trainium's share was if the preprint's ratio holds
-    (``cost/handicap``)."""
-    rows = read.csv("rooflines")
-    ends = pd.concat([rows["share_low"], rows["share_high"]])
-    return {
-        "cost/shares": range_or(rows["ratio"], "ratio", _NO_PRICE),
-        "cost/shares/networks": rows["architecture"].nunique(),
-        "cost/shares/batch": rows["batch"].max(),
-        "cost/handicap": range_or(ends, "one", _NO_PRICE),
-    }
+def handicap(rooflines: pd.DataFrame) -> Range:
+    """How many times smaller Trainium's share of its roofline was if the preprint's ratio holds."""
+    return Range(rooflines["share_low"].min(), rooflines["share_high"].max())
 
 
-def _depends_at(decided: pd.DataFrame) -> str:
-    """Return the prices at which the answer of a case depends on the rest of the ratio's range."""
-    depends = decided[decided["pays"] == "at one end"]
-    return listed(depends["region"] + " " + depends["basis"].map(words)) or _NO_PRICE
+def places(rows: pd.DataFrame) -> str:
+    """The region and price basis of each row, without repetition."""
+    return listed(rows["region"] + " " + rows["basis"].map(words))

@@ -14,15 +14,12 @@ from cxrbench.paper.blocks import renew
 from cxrbench.paper.formats import (
     Columns,
     Table,
-    Values,
     WithInterval,
     csv_table,
-    keyed,
     kinds_of,
     row,
     table,
 )
-from cxrbench.paper.results import Results
 from cxrbench.results.label_noise import EXACT, NONE, label_noise
 
 _SPLITS: Columns = {
@@ -32,22 +29,18 @@ _SPLITS: Columns = {
     "Patients": "patients:count",
     "SHA-256 (first digits)": ("name", lambda row: row.sha256[:16]),
 }
-_OF_PART: Columns = {
-    "patients": "patients:count",
-    "abnormal": ("score", lambda row: row.abnormal / row.images),
-}
 _MEASURES = {"sensitivity": "Sensitivity", "specificity": "Specificity", "ppv": "PPV", "kappa": "Kappa"}
 
 
-def _interval(measure: str) -> Callable[[Any], WithInterval]:
+def _with_ends(measure: str) -> Callable[[Any], WithInterval]:
     names = (measure, f"{measure}_low", f"{measure}_high")
     return lambda row: WithInterval(*(getattr(row, name) for name in names))
 
 
-_INTERVALS: Columns = {name: ("ratio", _interval(name)) for name in _MEASURES}
+_INTERVALS: Columns = {name: ("ratio", _with_ends(name)) for name in _MEASURES}
 
 
-def _labels(row: Any) -> str:
+def _labels_in_words(row: Any) -> str:
     if row.relation == EXACT:
         return str(row.nih_labels)
     return row.relation if row.relation == NONE else f"{row.nih_labels} ({row.relation})"
@@ -55,7 +48,7 @@ def _labels(row: Any) -> str:
 
 NOISE_COLUMNS: Columns = {
     "Adjudicated finding": "finding",
-    "NIH's labels": ("name", _labels),
+    "NIH's labels": ("name", _labels_in_words),
     "Adjudicated": "adjudicated_positive:count",
     "NIH": "nih_positive:count",
     **{_MEASURES[name]: of for name, of in _INTERVALS.items()},
@@ -70,23 +63,11 @@ splits_of_images = csv_table("splits", _SPLITS)
 noise_of_labels = csv_table("label_noise", NOISE_COLUMNS)
 
 
-def numbers(read: Results) -> Values:
-    """Return ``split/<name>/<part>/patients`` and ``.../abnormal``, the share of images with a finding, and
-    ``label noise/...``; of two unions the first."""
-    noise = read.csv("label_noise")
-    labels = noise[noise["relation"] != NONE].drop_duplicates("finding")
-    return {
-        **keyed(read.csv("splits"), "split/{split}/{part}", _OF_PART),
-        **keyed(noise.head(1), "label noise", {"images": "images:count"}),
-        **keyed(labels, "label noise/{finding}", {"sensitivity": _INTERVALS["sensitivity"]}),
-    }
-
-
 def write_card(card: Path, registry: Path) -> None:
     """Renew every generated part of ``card``; UserError when one has lost its place."""
     images, parts = read_nih_table(), splits()
     tables = {
-        "counts": _counts(images),
+        "counts": _sizes_of_set(images),
         "views": _views(images),
         "splits": table(parts, _SPLITS),
         "labels": _positive(images, parts),
@@ -100,7 +81,7 @@ def write_card(card: Path, registry: Path) -> None:
     renew(card, {name: f"\n{text}\n\n" for name, text in texts.items()})
 
 
-def _counts(images: pd.DataFrame) -> Table:
+def _sizes_of_set(images: pd.DataFrame) -> Table:
     findings, per_patient = images[list(FINDINGS)].sum(axis=1), images.groupby("patient").size()
     counts = {
         "Images": len(images),
@@ -116,7 +97,7 @@ def _counts(images: pd.DataFrame) -> Table:
 
 
 def _views(images: pd.DataFrame) -> Table:
-    """Return images by view and sex, and the share of each without a finding."""
+    """Images by view and sex, and the share of each without a finding."""
     rows = [
         (*group, len(rows), 100 * (rows[list(FINDINGS)].sum(axis=1) == 0).mean())
         for group, rows in images.groupby(["view", "sex"])
@@ -126,7 +107,7 @@ def _views(images: pd.DataFrame) -> Table:
 
 
 def _positive(images: pd.DataFrame, parts: pd.DataFrame) -> Table:
-    """Return positive images per finding, for each part of the published splits."""
+    """Positive images per finding, for each part of the published splits."""
     counts = {"All": images[list(FINDINGS)].sum()}
     for part in parts[parts["split"].isin(PUBLISHED)].to_dict("records"):
         counts[f"{part['split']} {part['part']}"] = part

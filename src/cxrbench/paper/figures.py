@@ -88,7 +88,7 @@ def drawn_figures(read: Results, items: Iterable[Item] | None = None) -> Iterato
 
 
 def no_evidence(text: str) -> Figure:
-    """Return a figure that says in words why there is nothing to see."""
+    """A figure that says in words why there is nothing to see."""
     figure, axes = plt.subplots(figsize=(WIDTH, 0.6))
     axes.text(0.5, 0.5, text, ha="center", va="center")
     axes.axis("off")
@@ -96,7 +96,7 @@ def no_evidence(text: str) -> Figure:
 
 
 def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple[Figure, Axes]:
-    """Return axes with a line of ``inches`` for each of ``names``, the first at the top."""
+    """Axes with a line of ``inches`` for each of ``names``, the first at the top."""
     figure, axes = plt.subplots(figsize=(WIDTH, more + inches * len(names)))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -106,7 +106,7 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
 def lines_in_groups(
     groups: Sequence[str], names: Sequence[str], inches: float
 ) -> tuple[Figure, Axes, np.ndarray]:
-    """Return axes with a line of ``inches`` for each of ``names``, below a heading wherever their group
+    """Axes with a line of ``inches`` for each of ``names``, below a heading wherever their group
     changes; and where each stands."""
     begins = [k == 0 or group != groups[k - 1] for k, group in enumerate(groups)]
     y = np.arange(len(names)) + np.cumsum(begins)
@@ -121,9 +121,9 @@ def lines_in_groups(
 
 
 def first_recipes(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the first dataset of each set of images, without drawn ones where others are."""
+    """The rows of the first dataset of each set of images, without drawn ones where others are."""
     packed = cells.get("packed", cells["dataset"]).groupby(cells["dataset"], sort=False)
-    return real_first(rows[rows["dataset"].isin(packed.first().drop_duplicates().index)])
+    return real_first(rows[rows["dataset"].isin(packed.first().drop_duplicates().index)], cells)
 
 
 def _by_dataset(
@@ -154,7 +154,7 @@ def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
 
 
 def colours_of(read: Results, others: Iterable[str] = ()) -> dict[str, str]:
-    """Return the colour of each network, the same in every figure: the study's first, then ``others``."""
+    """The colour of each network, the same in every figure: the study's first, then ``others``."""
     return dict(zip(dict.fromkeys([*read.cells["architecture"], *others]), cycle(COLOURS), strict=False))
 
 
@@ -187,7 +187,7 @@ def curves(axes: Axes, rows: pd.DataFrame, **given: Any) -> None:
 
 
 def _first_seeds(read: Results) -> pd.DataFrame:
-    """Return the first scored seed of each network on the main dataset."""
+    """The first scored seed of each network on the main dataset."""
     scored = with_network(read, read.ok)
     return scored[scored["dataset"] == read.main()].drop_duplicates("network")
 
@@ -300,7 +300,7 @@ def auroc_per_label(read: Results) -> Figure:
 
 
 def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
-    """Return value and interval per network and label: those over seeds, or those of the only seed."""
+    """Value and interval per network and label: those over seeds, or those of the only seed."""
     keys, shown = [*GROUP, "metric", "label"], ["value", "ci_low", "ci_high"]
     alone = rows.drop_duplicates(keys, keep=False).set_index(keys)[shown]
     means = rows[keys].drop_duplicates().merge(spread.rename(columns={"mean": "value"}), "left")
@@ -311,9 +311,9 @@ def seed_spread(read: Results) -> Figure:
     """Draw macro AUROC per seed with its interval (thin), and their mean with that over seeds too; of drawn
     images only where there are no others."""
     rows, means = (
-        with_network(read, real_first(table.query("metric == 'auroc' and label == 'macro'"))).assign(
-            name=lambda rows: [*rows[GROUP].itertuples(index=False, name=None)]
-        )
+        with_network(
+            read, real_first(table.query("metric == 'auroc' and label == 'macro'"), read.cells)
+        ).assign(name=lambda rows: [*rows[GROUP].itertuples(index=False, name=None)])
         for table in (read.metrics, read.spread)
     )
     if rows.empty:

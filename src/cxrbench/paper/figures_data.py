@@ -39,7 +39,7 @@ def labels(read: Results) -> Figure:
     table = read_nih_table()[list(FINDINGS)]
     table = table[table.mean().sort_values(ascending=False, kind="stable").index].astype(float)
     names = [words(finding) for finding in table]
-    shares = {"ChestX-ray14, all": dict(table.mean())} | _shares(read)
+    shares = {"ChestX-ray14, all": dict(table.mean())} | _positive_shares(read)
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.1), width_ratios=(1, 1.15), sharey=True)
     for (name, share), colour, marker in styled(shares.items()):
         fill = colour if colour == COLOURS[0] else "none"
@@ -63,8 +63,8 @@ def labels(read: Results) -> Figure:
     return figure
 
 
-def _shares(read: Results) -> dict[str, dict[str, float]]:
-    """Return the share of positive images per dataset and finding; datasets of equal shares together."""
+def _positive_shares(read: Results) -> dict[str, dict[str, float]]:
+    """The share of positive images per dataset and finding; datasets of equal shares together."""
     datasets: dict[tuple[float, ...], list[str]] = {}
     for dataset in read.cells["dataset"].unique():
         identity = read.identity(dataset)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import BASES
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS
-from cxrbench.paper import power, seed_pairs
+from cxrbench.paper import seed_pairs
 from cxrbench.paper.figures import (
     MARKERS,
     WIDTH,
@@ -24,8 +24,9 @@ from cxrbench.paper.figures import (
 from cxrbench.paper.formats import words
 from cxrbench.paper.measurements import steps_in_fp32
 from cxrbench.paper.results import Results, host_in_words, parity_drawn, processors_differ, read_measurements
+from cxrbench.results.pairs import PRECISION
 from cxrbench.statistics.components import POWER
-from cxrbench.statistics.power import DIFFERENCE, FEWEST_SEEDS, power_by_seeds, sufficient_seeds
+from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.sources import SETTING
 
 
@@ -107,23 +108,19 @@ def variance_by_source(read: Results) -> Figure:
 
 
 def power_of_seeds(read: Results) -> Figure:
-    """Draw the power to find equal platforms equivalent by seeds, a line per share; marked: three, and
-    how many suffice."""
-    rows = power.power_drawn(read)
-    if rows.empty:
-        return no_evidence("No network has the seeds that a spread between seeds needs.")
-    enough = sufficient_seeds(rows, rows["dataset"].iloc[0])[rows["architecture"].iloc[0]]
+    """The power to find equal platforms equivalent, by seeds: as measured and at worst."""
+    rows = read.csv("powers")
+    if rows.empty or (rows := rows[rows["differs"] == PRECISION]).empty:
+        return no_evidence("No network has ten seeds in two precisions.")
     figure, axes = plt.subplots(figsize=(WIDTH, 2.3))
-    for row, colour, marker in styled(rows.itertuples()):
-        curve = power_by_seeds(row, read.study.margins.auroc_macro, enough + 4)
-        axes.plot(*zip(*curve, strict=True), f"{marker}-", color=colour, ms=3, lw=1, label=f"{row.share:g}")
+    for (network, curve), colour, marker in styled(rows.groupby("architecture", sort=False)):
+        for column, line in {"as_measured": "-", "at_worst": "--"}.items():
+            label = f"{network}, {column.replace('_', ' ')}"
+            axes.plot(curve["seeds"], curve[column], f"{marker}{line}", color=colour, ms=3, lw=1, label=label)
     axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
-    for seeds, meaning in {FEWEST_SEEDS: "most cells", enough: "enough"}.items():
-        axes.axvline(seeds, color="0.6", lw=0.6, ls="--")
-        axes.text(seeds + 0.05, 0.02, f"{seeds}: {meaning}", fontsize=8, color="0.3")
     axes.set(xlabel="seeds on each platform", ylabel="power", ylim=(0, 1.02))
     axes.locator_params(axis="x", integer=True)
-    axes.legend(title="share", loc="lower right")
+    axes.legend(loc="lower right")
     return figure
 
 
@@ -219,5 +216,5 @@ def prices_by_instance(read: Results) -> Figure:
 
 
 def _trains(accelerator: object) -> bool:
-    """Return whether an instance with this accelerator (none: a CPU) is for training."""
+    """Whether an instance with this accelerator (none: a CPU) is for training."""
     return accelerator not in DEVICES or DEVICES[str(accelerator)].training != "inference"

@@ -85,18 +85,18 @@ class Kind:
 
 
 def _finest(value: Any) -> str:
-    """Return the format of a difference: two digits of its interval's half-width."""
+    """The format of a difference: two digits of its interval's half-width."""
     half = (value.high - value.low) / 2 if isinstance(value, WithInterval) else math.nan
     return f"+.{4 if missing(half) else decimals(half)}f"
 
 
 def decimals(half_width: float) -> int:
-    """Return the decimals that show two digits of an interval's half-width, three at least."""
+    """The decimals that show two digits of an interval's half-width, three at least."""
     return max(3, 1 - math.floor(math.log10(half_width))) if half_width > 0 else 3
 
 
 def _dollars(value: Any) -> str:
-    """Return the format of dollars: four digits, from a thousand on whole; with a spread three digits."""
+    """The format of dollars: four digits, from a thousand on whole; with a spread three digits."""
     if isinstance(value, PlusMinus):
         size = abs(value.value)
         return f",.{max(0, 2 - math.floor(math.log10(size))) if size else 2}f"
@@ -104,7 +104,7 @@ def _dollars(value: Any) -> str:
 
 
 def _power(value: float) -> str:
-    """Return ``2·10^-6``, or 0."""
+    """``2·10^-6``, or 0."""
     digits, _, exponent = f"{value:.0e}".partition("e")
     return f"{digits}·10^{int(exponent)}" if value else "0"
 
@@ -115,7 +115,7 @@ def _three_digits(value: float) -> str:
 
 
 def _digits(value: float, count: int) -> str:
-    """Return a value with so many significant digits, larger ones whole."""
+    """A value with so many significant digits, larger ones whole."""
     return f"{value:,.0f}" if 10**count <= abs(value) < 1e15 else f"{value:,.{count}g}"
 
 
@@ -181,23 +181,22 @@ class Value:
 
 
 Values = Mapping[str, int | str | Value]  # counts, texts with `code`, and other numbers
-Filled = dict[str, int | str | Value]  # while they are gathered
 
 
 def missing(value: Any) -> bool:
-    """Return whether there is no value: None, NaN or pandas' NA."""
+    """Whether there is no value: None, NaN or pandas' NA."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
 def text(value: Any, kind: str = "text") -> str:
-    """Return a value as plain text; a word in a number's place stays as it is."""
+    """A value as plain text; a word in a number's place stays as it is."""
     how = KINDS[kind]
     if missing(value):
         return how.none
     if isinstance(value, str):
         return value
     if isinstance(value, Judgement):
-        return _verdict(value)
+        return _judgement_in_words(value)
     if isinstance(value, Parts):
         return value.between.join(text(part, kind) for part in value.values)
     if missing(value[0] if isinstance(value, tuple) else value):
@@ -225,7 +224,7 @@ def text(value: Any, kind: str = "text") -> str:
     return f"{shown} ({note})" if (note := getattr(value, "note", "")) else shown
 
 
-def _verdict(value: Judgement) -> str:
+def _judgement_in_words(value: Judgement) -> str:
     shown = value.word
     if not missing(value.margin):
         low, high = value.interval[:2]
@@ -236,30 +235,30 @@ def _verdict(value: Judgement) -> str:
 
 
 def first_number(value: Any) -> float | None:
-    """Return the number by which a value is sorted; None for a word."""
+    """The number by which a value is sorted; None for a word."""
     while isinstance(value, tuple):
         value = value[0]
     return None if isinstance(value, str) or missing(value) else float(value)
 
 
 def ends(*limits: str) -> str:
-    """Return ``a to b``, or the only text where both are alike."""
+    """``a to b``, or the only text where both are alike."""
     return " to ".join(dict.fromkeys(limits))
 
 
 def words(name: Any) -> str:
-    """Return a name with spaces; empty for none."""
+    """A name with spaces; empty for none."""
     return "" if missing(name) else str(name).replace("_", " ")
 
 
 def first_of(names: Sequence[str]) -> str:
-    """Return ``a`` or ``a and 2 others``."""
+    """``a`` or ``a and 2 others``."""
     others = len(names) - 1
     return names[0] + (f" and {others} other{'s' * (others > 1)}" if others else "")
 
 
 def listed(values: Iterable[Any]) -> str:
-    """Return the different values in order, joined."""
+    """The different values in order, joined."""
     return ", ".join(dict.fromkeys(str(value) for value in values if not missing(value)))
 
 
@@ -267,7 +266,7 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def escape(text: object, longest: int = 10_000) -> str:
-    """Return ``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
+    """``text`` as LaTeX that prints it literally, on one line, cut after ``longest`` characters."""
     line = "".join(c if c.isprintable() else " " for c in unicodedata.normalize("NFC", str(text)))[:longest]
     # A sign that the paper's fonts lack would end LaTeX; a user's findings and machines may have any.
     latex = "".join(_SPECIAL.get(c, c if c.isascii() or c in _SET else "?") for c in line)
@@ -275,14 +274,14 @@ def escape(text: object, longest: int = 10_000) -> str:
 
 
 def latex(text: str) -> str:
-    r"""Return plain text with \`code\` as LaTeX, with signs as the paper sets them."""
+    r"""Plain text with \`code\` as LaTeX, with signs as the paper sets them."""
     code = re.sub(r"`([^`]*)`", r"\\code{\1}", escape(text))
     power = re.sub(r"(\d)·10\\textasciicircum\{\}(-?\d+)", r"$\1\\cdot10^{\2}$", code)
     return re.sub(r"(?<=\d) \\%", r"\\,\\%", _MINUS.sub("$-$", power))
 
 
 def plain(text: str) -> str:
-    r"""Return plain text with \`code\` as a page or a README has it, with signs of minus."""
+    r"""Plain text with \`code\` as a page or a README has it, with signs of minus."""
     return " ".join(_MINUS.sub("\u2212", text.replace("`", "")).split())
 
 
@@ -303,11 +302,11 @@ class Table:
     foot: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def kind(self, head: str) -> str:
-        """Return the kind of a column."""
+        """The kind of a column."""
         return self.kinds.get(head, "text")
 
     def side(self, head: str) -> str:
-        """Return where a column stands: l, c or r."""
+        """The alignment of a column: l, c or r."""
         return KINDS[self.kind(head)].side
 
     @property
@@ -330,7 +329,7 @@ def of_kinds(kinds: Mapping[str, str] | None = None) -> Callable[[Callable[[Any]
 
 
 def csv_table(name: str, columns: Columns) -> _Maker:
-    """Return the function that makes a table of a CSV of the graph."""
+    """The function that makes a table of a CSV of the graph."""
 
     def made(read: Any) -> Table:
         return table(read.csv(name), columns)
@@ -339,12 +338,12 @@ def csv_table(name: str, columns: Columns) -> _Maker:
 
 
 def table(values: pd.DataFrame, columns: Columns) -> Table:
-    """Return the rows of a frame as a table."""
+    """The rows of a frame as a table."""
     return Table(pd.DataFrame([row(value, columns) for value in values.itertuples()]), kinds_of(columns))
 
 
 def row(value: Any, columns: Columns) -> Fields:
-    """Return the values of one row of itertuples, or of another object."""
+    """The values of one row of itertuples, or of another object."""
     return {
         head: getattr(value, of.partition(":")[0]) if isinstance(of, str) else of[1](value)
         for head, of in columns.items()
@@ -352,23 +351,8 @@ def row(value: Any, columns: Columns) -> Fields:
 
 
 def kinds_of(columns: Columns) -> dict[str, str]:
-    """Return the kind of each column."""
+    """The kind of each column."""
     return {
         head: (of.partition(":")[2] or "name") if isinstance(of, str) else of[0]
         for head, of in columns.items()
     }
-
-
-def keyed(rows: pd.DataFrame, key: str, columns: Columns) -> Values:
-    """Return the values of every row by ``key``, a format of the row, and the name of the column."""
-    kinds = kinds_of(columns)
-    return {
-        f"{key.format_map(of._asdict())}/{name}": Value(value, kinds[name])
-        for of in rows.itertuples()
-        for name, value in row(of, columns).items()
-    }
-
-
-def range_or(values: pd.Series, kind: str, word: str) -> str | Value:
-    """Return the smallest to the largest value, or the word for none."""
-    return word if values.isna().all() else Value(Range(values.min(), values.max()), kind)

@@ -1,7 +1,8 @@
 """The registry of tables and figures, one entry of items.toml for each, and how a caption is filled in.
 
 Graph, LaTeX source, HTML page, CSV and Markdown files take names, titles and captions from it. A caption, as
-other sentences, is plain text with ``{key}`` for values and ``{tab:name}`` for items.
+other sentences, is plain text with ``{key}`` for values and ``{tab:name}`` for items. Sentences outside of
+the PDF may choose words by a count, as Jinja does: ``{% if count("key") %}``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # Snakemake reads this module, and pandas takes half a second
     from cxrbench.paper.formats import Values
 
 _PLACE = re.compile(r"\{([^{}]+)\}")
+_CHOICE = re.compile(r"\{%.*?%\}")
+_COUNT = re.compile(r'count\("([^"]+)"\)')
 _ITEM = re.compile("(tab|fig|sec):(.*)")
 _MARK = "\u00a4"  # of a place while the rest becomes LaTeX
 
@@ -45,27 +48,42 @@ class Item:
 
 
 @cache
-def _items(kind: str) -> dict[str, Item]:
+def _registered(kind: str) -> dict[str, Item]:
     text = resources.files(__package__).joinpath("items.toml").read_text(encoding="utf-8")
     return {name: Item(name=name, **entry) for name, entry in tomllib.loads(text)[kind].items()}
 
 
 # By name, in the order of the HTML page.
-tables, figures = partial(_items, "tables"), partial(_items, "figures")
+tables, figures = partial(_registered, "tables"), partial(_registered, "figures")
 
 
 def printed(items: dict[str, Item]) -> list[Item]:
-    """Return the tables or figures that the PDF has."""
+    """The tables or figures that the PDF has."""
     return [item for item in items.values() if item.in_paper]
 
 
 def keys_of(template: str) -> set[str]:
-    """Return the keys of the values that a sentence names."""
-    return {key for key in _PLACE.findall(template) if not _ITEM.match(key)}
+    """The keys of the values that a sentence names, those by which it chooses words included."""
+    places = _PLACE.findall(_CHOICE.sub("", template))
+    return {key for key in places if not _ITEM.match(key)} | set(_COUNT.findall(template))
+
+
+def chosen(template: str, values: Values) -> str:
+    """A sentence with the words that ``{% if count("key") %}`` chooses; an unknown count is zero."""
+    if "{%" not in template:
+        return template
+    from jinja2 import Environment
+
+    def count(key: str) -> int:
+        value = values.get(key, 0)
+        assert isinstance(value, int), f"{key} is no count"
+        return value
+
+    return Environment().from_string(template).render(count=count)
 
 
 def as_text(template: str, values: Values) -> str:
-    """Return a sentence with its values, and titles for the items that it names."""
+    """A sentence with its values, and titles for the items that it names."""
     from cxrbench.paper.formats import plain
 
     def shown(place: re.Match[str]) -> str:
@@ -74,11 +92,11 @@ def as_text(template: str, values: Values) -> str:
         named = {"tab": tables(), "fig": figures()}.get(item[1], {}).get(item[2])
         return f"\u201c{named.title}\u201d" if named else "the paper"
 
-    return plain(_PLACE.sub(shown, template))
+    return plain(_PLACE.sub(shown, chosen(template, values)))
 
 
 def as_latex(template: str) -> str:
-    r"""Return a sentence as LaTeX, which puts in the values by ``\val``."""
+    r"""A sentence as LaTeX, which puts in the values by ``\val``."""
     from cxrbench.paper.formats import latex
 
     sentence = latex(" ".join(_PLACE.sub(_MARK, template).split()))

@@ -14,11 +14,12 @@ from textwrap import dedent
 
 import pandas as pd
 
+from cxrbench.paper.entries import must_agree
 from cxrbench.paper.formats import KINDS, Table, Values, escape, latex
 from cxrbench.paper.items import Item, as_latex, figures, printed, tables
 from cxrbench.paper.ledger import claims_one_by_one
-from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
+from cxrbench.paper.values import values_of, write_values
 from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
 from cxrbench.study.names import UserError
 
@@ -33,8 +34,15 @@ _SHORT = 28  # characters of a difference of four digits with its interval, whic
 HEAD = "% Generated from evidence; do not edit.\n"
 
 
-def write_tables(read: Results, out: Path) -> None:
-    """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), and macros.tex last."""
+def write_tables(read: Results, where: Mapping[str, Sequence[str]], out: Path) -> None:
+    """Write every table to ``out`` (LaTeX) and beside the results (CSV, Markdown), then values.json and
+    macros.tex.
+
+    ``where``: the documents that name each key. Raises UserError where they and values.toml disagree.
+    """
+    must_agree(where)
+    values = values_of(read, where)
+    write_values(values, read.folder)
     for item in tables().values():
         table = item.make(read)
         path = read.folder / "tables" / f"table_{item.name}"
@@ -50,18 +58,18 @@ def write_tables(read: Results, out: Path) -> None:
     write_text(out / "ledger.tex", listing(claims_one_by_one(read.claims)))
     # The one file that the graph waits for changes when any beside it does.
     beside = {path.name: sha256_file(path) for path in sorted(out.glob("*.tex")) if path.name != "macros.tex"}
-    write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(numbers(read))}")
+    write_text(out / "macros.tex", f"% with tables {sha256_json(beside)}\n{macros(values)}")
 
 
 def macros(values: Values) -> str:
-    r"""Return definitions for ``\val{key}``: each key and its value."""
+    r"""Definitions for ``\val{key}``: each key and its value."""
     pairs = sorted((key, latex(str(value))) for key, value in values.items())
     lines = [rf"\expandafter\def\csname cxr@{key}\endcsname{{{text}}}" for key, text in pairs]
     return HEAD + "\n".join(lines) + "\n"
 
 
 def figure(item: Item) -> str:
-    """Return a figure as a float with the words, caption and label of its registered ``item``."""
+    """A figure as a float with the words, caption and label of its registered ``item``."""
     picture = rf"\includegraphics[width=\linewidth,alt={{{escape(item.alt)}}}]{{figures/{item.name}}}"
     lines = [r"\begin{figure}", r"\centering", picture, _caption(item, "fig"), r"\end{figure}"]
     return HEAD + "\n".join(lines) + "\n"
@@ -72,7 +80,7 @@ def _caption(item: Item, kind: str) -> str:
 
 
 def placed(item: Item, table: Table) -> str:
-    """Return a table with the caption and label of its registered ``item``.
+    """A table with the caption and label of its registered ``item``.
 
     Columns of one value in a wide table move to a line below it; a wide table of a single row is transposed.
     """
@@ -88,34 +96,36 @@ def placed(item: Item, table: Table) -> str:
     caption = _caption(item, "tab")
     if len(texts) > _PAGE_OF_ROWS:
         caption = caption.replace(r"\caption", r"\captionof{table}", 1)
-        lines = [r"{\footnotesize", caption, *_laid_out(texts, kinds, below, "longtable*"), "}"]
+        lines = [r"{\footnotesize", caption, *_lines_of_table(texts, kinds, below, "longtable*"), "}"]
     else:
         begin = r"\begin{table}\centering\footnotesize"
-        lines = [begin, caption, *_laid_out(texts, kinds, below, "tabulary"), r"\end{table}"]
+        lines = [begin, caption, *_lines_of_table(texts, kinds, below, "tabulary"), r"\end{table}"]
     return HEAD + "\n".join(lines) + "\n"
 
 
 def listing(table: Table) -> str:
-    """Return a table without a caption, over as many pages as it takes."""
+    """A table without a caption, over as many pages as it takes."""
     kinds = {head: table.kind(head) for head in table.rows}
-    return HEAD + "\n".join(_laid_out(table.texts, kinds, "", "longtable*")) + "\n"
+    return HEAD + "\n".join(_lines_of_table(table.texts, kinds, "", "longtable*")) + "\n"
 
 
 def xla_listing() -> str:
-    """Return the marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
+    """The marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
     blocks = re.findall(r"^[ ]*# \(\d\) (?:.*\S.*\n)+", _XLA.read_text(encoding="utf-8"), flags=re.M)
     lines = [line for block in blocks for line in dedent(block).splitlines()]
     return "\\begin{verbatim}\n" + "\n".join(lines) + "\n\\end{verbatim}\n"
 
 
-def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environment: str) -> Iterator[str]:
+def _lines_of_table(
+    texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environment: str
+) -> Iterator[str]:
     """Yield the lines of a table: LaTeX chooses the widths, no wider than the page."""
     first, *others = texts.columns
     parts = math.ceil(len(others) / _MOST) or 1
     size = math.ceil(len(others) / parts)
     sides = [kinds.get(head, "name") for head in texts.columns[: size + 1]]
     if environment == "longtable*":  # breaks between pages
-        columns = "".join(_columns(texts.iloc[:, : size + 1], sides))
+        columns = "".join(_column_widths(texts.iloc[:, : size + 1], sides))
         yield r"\setlength{\extrarowheight}{2pt}"
         yield rf"\begin{{longtable*}}{{@{{}}{columns}@{{}}}}"
     else:
@@ -132,10 +142,10 @@ def _laid_out(texts: pd.DataFrame, kinds: Mapping[str, str], below: str, environ
     yield r"\bottomrule"
     yield rf"\end{{{environment}}}"
     if below:
-        yield rf"\par\smallskip\emph{{In all rows:}} {_cell(below)}"
+        yield rf"\par\smallskip\emph{{In all rows:}} {_cell_in_latex(below)}"
 
 
-def _columns(texts: pd.DataFrame, kinds: Sequence[str]) -> Iterator[str]:
+def _column_widths(texts: pd.DataFrame, kinds: Sequence[str]) -> Iterator[str]:
     """Yield the columns of a long table: as wide as the longest cell, or as the weight allows."""
     weights = [_WEIGHT.get(kind, 1) for kind in kinds]
     longest = [max(map(len, (head, *texts[head]))) for head in texts]
@@ -151,11 +161,11 @@ def _columns(texts: pd.DataFrame, kinds: Sequence[str]) -> Iterator[str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return rf"{' & '.join(map(_cell, cells))} \\"
+    return rf"{' & '.join(map(_cell_in_latex, cells))} \\"
 
 
-def _cell(text: str) -> str:
-    """Return a text as LaTeX: a long name may break after a slash or an underscore, a short range not."""
+def _cell_in_latex(text: str) -> str:
+    """A text as LaTeX: a long name may break after a slash or an underscore, a short range not."""
     shown = latex(text).replace("/", r"/\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
     return shown.replace(" to ", "~to~") if len(text) <= _SHORT else shown
 

@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
-from cxrbench.paper.formats import Columns, Fields, Table, of_kinds, table
+from cxrbench.paper.formats import Columns, Fields, Range, Table, missing, of_kinds, table
 from cxrbench.paper.results import Results
 
 CLAIMS = Path("data/claims.yaml")
@@ -34,9 +34,19 @@ def claims_by_verdict(read: Results) -> Table:
 
 
 def findings_if_assumed(claims: pd.DataFrame) -> int:
-    """Return how many findings speak against ``claims`` only if a text means what the test assumes."""
+    """The number of results that speak against ``claims`` only if a text means what the test assumes."""
     rows = against(claims)
     return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
+
+
+def findings_against(claims: pd.DataFrame) -> int:
+    """How many findings speak against some claims."""
+    return findings(against(claims))
+
+
+def computed_range(claim: pd.DataFrame) -> Range:
+    """What was computed for the claim of a row."""
+    return Range(claim["computed_low"].iloc[0], claim["computed_high"].iloc[0])
 
 
 @of_kinds()
@@ -55,7 +65,7 @@ def facts(read: Results) -> Table:
 
 
 def claims_one_by_one(claims: pd.DataFrame) -> Table:
-    """Return the :data:`PRINTED` rows of claims.csv (read with empty texts, not NaN)."""
+    """The :data:`PRINTED` rows of claims.csv (read with empty texts, not NaN)."""
     columns: Columns = {
         "Id": "id",
         "Claim, in our words": ("text", claimed),
@@ -70,21 +80,21 @@ def claims_one_by_one(claims: pd.DataFrame) -> Table:
 
 
 def claimed(row: Any) -> str:
-    """Return a claim in our words, and what its test assumes."""
+    """A claim in our words, and what its test assumes."""
     return f"{row.says} Tested if {row.assumes}." if row.assumes else str(row.says)
 
 
 def stated(row: Any) -> str:
-    """Return what the claim states, with its unit."""
+    """The value that the claim states, with its unit."""
     return f"{row.stated} {row.unit}".strip()
 
 
 def computed(row: Any) -> str:
-    """Return what was computed; where newer prices change it, that value follows."""
-    then = _range(row.computed_low, row.computed_high, row.yes_no)
-    newest = _range(row.now_low, row.now_high, row.yes_no)
+    """What was computed; where newer prices change it, that value follows."""
+    then = _range_in_words(row.computed_low, row.computed_high, row.yes_no)
+    newest = _range_in_words(row.now_low, row.now_high, row.yes_no)
     return then if newest == then else f"{then}; now {newest}"
 
 
-def _range(low: Any, high: Any, yes_no: bool) -> str:
-    return "" if low == "" else show((float(low), float(high)), yes_no, digits=4)
+def _range_in_words(low: float, high: float, yes_no: bool) -> str:
+    return "" if missing(low) else show((low, high), yes_no, digits=4)

@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.compile import audit
 from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import Score, read_reported, score
-from cxrbench.compile.rules import CORE_GIB, INSTRUCTION_CAP, Setting
+from cxrbench.compile.rules import INSTRUCTION_CAP, Setting
 from cxrbench.evidence.store import (
     AHEAD,
     KEPT_ABOVE,
@@ -16,7 +16,6 @@ from cxrbench.evidence.store import (
     STEP_DIFFERENCES,
     STEP_FLOOR,
     STEP_TOLERANCE,
-    TESTED_STEPS,
 )
 from cxrbench.paper.formats import (
     Columns,
@@ -24,13 +23,9 @@ from cxrbench.paper.formats import (
     Parts,
     PlusMinus,
     Table,
-    Value,
-    Values,
     WithInterval,
-    keyed,
     listed,
     of_kinds,
-    range_or,
     table,
 )
 from cxrbench.paper.results import Results, host_in_words, read_measurements
@@ -49,14 +44,9 @@ _REPORTED = {"convnext_pico": "runs", "convnext_tiny": "fails"} | dict.fromkeys(
     ("convnext_small", "convnext_base"), "(fails)"
 )
 _KEPT = ["ratio_to_timm_kept", "ratio_to_timm_best_kept"]  # timm with the memory settings of our loop
+_TOLD = ["platform", "ratio_to_timm", "ratio_to_timm_best", "share_of_limit"]
 _NEWER = [*_KEPT, "matrix_share", "ratio_to_null"]  # of bench train: older rows lack them
 _PARTS = ("Loss", "Gradient norm", "Weights")  # of STEP_DIFFERENCES
-
-
-def numbers(read: Results) -> Values:
-    """Return what the prose may name: ``throughput/...``, ``xla/...``, ``steps/...``, ``audit/...``."""
-    parts = (_throughput_values, _xla_values, _step_values, audit_values)
-    return {key: value for part in parts for key, value in part(read).items()}
 
 
 # -- measured on a machine -------------------------------------------------------------------------
@@ -87,13 +77,21 @@ def throughput(read: Results) -> Table:
             lambda row: _yes_or_no(min(getattr(row, name) for name in _KEPT), NEVER_BEHIND),
         ),
     }
-    return table(_speeds(read), columns)
+    return table(speeds(read), columns)
 
 
-def _speeds(read: Results) -> pd.DataFrame:
-    """Return the recorded speeds; what older rows lack is missing."""
+def speeds(read: Results) -> pd.DataFrame:
+    """The recorded speeds, against the faster of two ways to run timm too; what older rows lack is missing.
+
+    ``below``: less than :data:`AHEAD` times timm's best.
+    """
     rows = read_measurements(read.recorded, "train")
-    return rows.reindex(columns=rows.columns.union(_NEWER, sort=False))
+    rows = rows.reindex(columns=rows.columns.union([*_TOLD, *_NEWER], sort=False))
+    return rows.assign(
+        ratio_to_faster=rows[["ratio_to_timm", "ratio_to_timm_best"]].min(axis=1),
+        ratio_to_faster_kept=rows[_KEPT].min(axis=1, skipna=False),
+        below=rows["ratio_to_timm_best"] < AHEAD,
+    )
 
 
 def _yes_or_no(ratio: float, least: float) -> str:
@@ -101,53 +99,30 @@ def _yes_or_no(ratio: float, least: float) -> str:
 
 
 def _with_our_memory(row: Any) -> Parts | None:
-    """Return our speed over that of timm, and of timm's best, where they keep memory as our loop does."""
+    """Our speed over that of timm, and of timm's best, where they keep memory as our loop does."""
     ratios = (row.ratio_to_timm_kept, row.ratio_to_timm_best_kept)
     return None if pd.isna(ratios[0]) else Parts(ratios, " / ")
 
 
 def step_in_words(pixels: int, batch: int, precision: str, fastest: bool) -> str:
-    """Return the setting of a measured step."""
+    """The setting of a measured step."""
     return f"{pixels} px, batch {batch}, {precision}" + (", fastest kernels" if fastest else "")
 
 
-def _throughput_values(read: Results) -> Values:
-    """Return the rows of a platform and their smallest and largest ratios: ``throughput/cpu/...``."""
-    rows, peers = _speeds(read), ["ratio_to_timm", "ratio_to_timm_best"]
-    values = {**_below_goal(rows)}
-    rows = rows.reindex(columns=["platform", *peers, *_KEPT, "share_of_limit"])
-    chosen = rows[["share_of_limit"]].assign(
-        ratio_to_faster=rows[peers].min(axis=1),
-        ratio_to_faster_kept=rows[_KEPT].min(axis=1, skipna=False),
-    )
-    for platform in ("cpu", "cuda"):
-        ratios = chosen[rows["platform"] == platform]
-        values[f"throughput/{platform}/rows"] = len(ratios)
-        for name in ratios:
-            values[f"throughput/{platform}/{name}"] = range_or(ratios[name], "ratio", "not measured")
-    return values
-
-
-def _below_goal(rows: pd.DataFrame) -> Values:
-    """Return which rows are less than :data:`AHEAD` times timm's best, each with its roofline.
+def below_goal(below: pd.DataFrame) -> str:
+    """A sentence on rows of :func:`speeds` that are below the goal, each with its roofline.
 
     That is the ratio over the share of matrix work: what our step would reach if nothing else took time.
     """
-    below = rows[rows["ratio_to_timm_best"] < AHEAD] if len(rows) else rows
     said = "; ".join(
         f"{row.architecture} in {row.precision} on {host_in_words(row.host)} {row.ratio_to_timm_best:.2f} "
         f"({_roofline(row.ratio_to_timm_best, row.matrix_share)})"
         for row in below.itertuples()
     )
-    sentence = (
+    return (
         f"Less than {AHEAD:.2f} times timm's best, with the most that our step could reach if nothing but "
         f"matrix work took time: {said}."
     )
-    return {
-        "throughput/goal": Value(AHEAD, "ratio"),
-        "throughput/below/rows": len(below),
-        "throughput/below/sentence": sentence if said else "",
-    }
 
 
 def _roofline(ratio: float, matrix_share: float) -> str:
@@ -190,15 +165,16 @@ def xla_ways(read: Results) -> Table:
     return table(read_measurements(read.recorded, "xla_ways"), columns)
 
 
-def _xla_values(read: Results) -> Values:
-    """Return what was run of XLA's ways, and where: ``xla/...``."""
-    host: Columns = {"host": ("name", lambda row: host_in_words(row.host))}
-    columns = {"steps": "steps:count", "network": "architecture", **host}
-    return keyed(read_measurements(read.recorded, "xla_ways"), "xla", columns)
+def steps_of_xla(read: Results) -> pd.DataFrame:
+    """The machine, network and count of the steps behind :func:`xla_ways`, once."""
+    rows = read_measurements(read.recorded, "xla_ways")
+    if rows.empty:
+        return rows
+    return rows.assign(machine=rows["host"].map(host_in_words))[["machine", "architecture", "steps"]].tail(1)
 
 
 def steps_in_fp32(read: Results) -> pd.DataFrame:
-    """Return the compared steps in the precision of the reference recipe."""
+    """The compared steps in the precision of the reference recipe."""
     rows = read_measurements(read.recorded, "steps")
     if rows.empty:
         return rows
@@ -228,20 +204,43 @@ def largest_steps(read: Results) -> Iterator[Fields]:
             }
 
 
-def _step_values(read: Results) -> Values:
-    """Return how many steps were compared and tested, and what is tolerated: ``steps/...``."""
-    steps = steps_in_fp32(read)
-    if steps.empty:
-        return {}
-    values = {f"steps/tolerance/{name}": Value(most, "power") for name, most in STEP_TOLERANCE.items()}
-    return {**values, "steps/count": int(steps["step"].max()), "steps/tested": TESTED_STEPS}
+def tolerance_of_steps(_: Results, precision: str) -> float | None:
+    """The relative difference of a tested step in a precision that is tolerated, if any is."""
+    return STEP_TOLERANCE.get(precision)
+
+
+def gate_tried(read: Results) -> pd.DataFrame:
+    """The planted defects and correct variants that the gate of steps was tried with, a row each.
+
+    ``right``: whether it found the defect, or let the variant pass (benchmarks/gate_table.py writes them).
+    """
+    paths = sorted((read.recorded / "bench").glob("*/gate_table.csv"))
+    rows = pd.concat([pd.read_csv(path) for path in paths]) if paths else pd.DataFrame()
+    return rows.assign(right=(rows["ratio"] > 1) == (rows["list"] == "defect")) if paths else rows
+
+
+@of_kinds({"Least of a defect": "ratio", "Most of a variant": "ratio"})
+def gate(read: Results) -> Iterator[Fields]:
+    """What the gate of steps found and let pass, by precision: differences over their tolerances."""
+    rows = gate_tried(read)
+    for precision, of in rows.groupby("precision", sort=False) if len(rows) else ():
+        lists = {name: of[of["list"] == name] for name in ("defect", "correct")}
+        said = {name: f"{part['right'].sum()} of {len(part)}" for name, part in lists.items()}
+        yield {
+            "Precision": precision,
+            "Networks": listed(list(dict.fromkeys(of["network"]))),
+            "Defects found": said["defect"],
+            "Least of a defect": lists["defect"]["ratio"].min(),
+            "Variants passed": said["correct"],
+            "Most of a variant": lists["correct"]["ratio"].max(),
+        }
 
 
 # -- training steps as graphs ----------------------------------------------------------------------
 
 
 def captured_steps(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the captured steps of the paper's setting, by architecture."""
+    """The captured steps of the paper's setting, by architecture."""
     table = audit.of_setting(table, SETTING)
     if len(table):
         table = table[table["problem"] == ""]
@@ -296,7 +295,7 @@ def pico_and_tiny(read: Results) -> Table:
 
 
 def predictive_value(score: Score) -> str:
-    """Return in a sentence how often flagged and other networks are reported to fail; empty without both."""
+    """How often flagged and other networks are reported to fail, in a sentence; empty without both."""
     flagged = score.flagged_failed + score.flagged_compiled
     others = score.not_flagged_failed + score.not_flagged_compiled
     if not (flagged and others):
@@ -309,20 +308,12 @@ def predictive_value(score: Score) -> str:
     )
 
 
-def audit_values(read: Results) -> Values:
-    """Return ``audit/<architecture>/...`` at the paper's setting, and the setting itself."""
-    captured = captured_steps(read_audit(read.recorded))
-    columns: Columns = {
-        "linears_on_maps": "linears_on_maps:count",
-        "step gib": "step_gib:gib",
-    }
-    scored = score(read_reported(), read_audit(read.recorded))
-    return {
-        "audit/networks": len(captured),
-        "audit/pixels": SETTING.pixels,
-        "audit/batch": SETTING.batch,
-        "audit/core gib": Value(CORE_GIB, "gib_given"),
-        "audit/instruction cap": Value(INSTRUCTION_CAP, "count"),
-        "audit/predictive value": predictive_value(scored),
-        **keyed(captured, "audit/{architecture}", columns),
-    }
+def audited(read: Results) -> pd.DataFrame:
+    """:func:`captured_steps` of the recorded audit, with the network's name as a column."""
+    rows = captured_steps(read_audit(read.recorded))
+    return rows.assign(network=rows.index).reset_index(drop=True)
+
+
+def predictive_value_here(read: Results) -> str:
+    """:func:`predictive_value` of the recorded audit on all reports."""
+    return predictive_value(score(read_reported(), read_audit(read.recorded)))

@@ -1,30 +1,21 @@
 """What patients and seeds can show: the power of comparisons, simulated coverage, families of verdicts."""
 
-from pathlib import Path
-
 import pandas as pd
 
-from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.formats import Columns, Filled, Range, Table, Value, Values, WithInterval, range_or, table
-from cxrbench.paper.results import Results, is_phantom
+from cxrbench.paper.formats import Columns, Table, table
+from cxrbench.paper.results import Results
 from cxrbench.results import simulated
 from cxrbench.results.literature import reproductions
-from cxrbench.statistics.components import POWER
 from cxrbench.statistics.metrics import METRICS, as_title
 from cxrbench.statistics.parity import family_counts
 from cxrbench.statistics.power import (
-    ASSUMED,
-    DIFFERENCE,
     PREPRINT,
     SHARES,
     fixed_patients,
     patients_by_definition,
-    sufficient_seeds,
     upper_seeds,
 )
-from cxrbench.study.names import GROUP
 
-_NONE = "none would do"
 _NETWORK = "convnext_pico"  # the preprint's
 
 
@@ -38,12 +29,7 @@ def what_can_be_shown(read: Results) -> Table:
         "Metric": ("name", lambda row: as_title(METRICS[row.metric].label, row.metric)),
         "Error": "patient_se:fine",
         "SD": "seed_sd:fine",
-        "Share": (
-            "ratio",
-            lambda row: (
-                f"{row.share:g}" if row.share_from == ASSUMED else WithInterval(row.share, note="measured")
-            ),
-        ),
+        "Share": ("ratio", lambda row: f"{row.share:g}"),
         "Could show": "smallest_margin:reach",
         "Power": "power_at_zero:share",
         "Seeds needed": "seeds_needed:needed",
@@ -59,104 +45,60 @@ def what_can_be_shown(read: Results) -> Table:
     return table(rows, columns)
 
 
-def numbers(read: Results) -> Values:
-    """Return ``power/...`` of the main dataset, ``margin/...``, ``coverage/...`` and ``family/...``."""
-    margins = read.study.margins
-    apart = reproductions(read.literature)
-    return {
-        "margin/auroc": Value(margins.auroc_macro, "given"),
-        "margin/label": Value(margins.auroc_label, "given"),
-        "margin/f1": Value(margins.f1, "given"),
-        "power/difference": Value(DIFFERENCE, "given"),
-        **{f"preprint/f1/{platform}": Value(f1, "fine") for platform, f1 in PREPRINT.items()},
-        "power/level": Value(POWER, "share"),
-        **({"margin/reproductions": Value(apart[0], "fine")} if apart else {}),
-        **({"margin/reproductions/largest": Value(apart[1], "reach")} if apart else {}),
-        **_power(read),
-        **{
-            name: range_or(100 * rates, "rate", "not simulated")
-            for name, rates in simulated.rates(read.recorded).items()
-        },
-        **families(read.parity),
-    }
-
-
 def _main(read: Results) -> pd.DataFrame:
     return read.power[read.power["dataset"] == read.main()]
 
 
-def power_drawn(read: Results) -> pd.DataFrame:
-    """Return the rows of the main endpoint for the preprint's network (else the first) at assumed shares."""
+def of_endpoint(read: Results) -> pd.DataFrame:
+    """The rows of power.csv of the main dataset's networks on the first platform, by the main endpoint and at
+    assumed shares."""
     rows = _main(read)
-    rows = rows[(rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)]
-    names = rows["architecture"]
-    rows = rows[names == (_NETWORK if _NETWORK in set(names) else next(iter(names), _NETWORK))]
-    return rows[rows["platform"] == next(iter(rows["platform"]), "")]
+    rows = rows[rows["metric"] == "auroc"]
+    return rows[rows["platform"] == next(iter(_main(read)["platform"]), "")]
 
 
-def _power(read: Results) -> Values:
-    """Return ``power/...``: by the main dataset's networks on the first platform; the preprint's difference
-    by all recipes on real radiographs."""
-    rows = _main(read)
-    if rows.empty:
-        return {}
-    assumed = (rows["metric"] == "auroc") & (rows["share_from"] == ASSUMED)
-    whole = rows[assumed & (rows["platform"] == rows["platform"].iloc[0])]
-    values: Filled = {
-        "power/seeds": range_or(whole["measured_seeds"], "count", _NONE),
-        "power/patients": range_or(whole["patients"], "count", _NONE),
-        "power/seed freedom": range_or(whole["seed_freedom"], "plain", _NONE),
-        **_preprint(read),
-    }
-    for network, at_shares in whole.groupby("architecture"):
-        powers = at_shares["power_at_zero"]  # they fall with the share
-        values[f"power/{network}/ends"] = Value(Range(powers.iloc[-1], powers.iloc[0]), "share")
-    needed = sufficient_seeds(whole, str(whole["dataset"].iloc[0]))
-    upper = upper_seeds(whole, read.study.margins.auroc_macro)
-    names = whole["architecture"]
-    for network, seeds in needed.items():  # also with the true seed spread at its upper limit
-        values[f"power/plan/{network}"] = seeds
-        limit = next(most for at, most in upper.items() if names[at] == network)
-        values[f"power/plan/{network}/upper"] = Value(limit, "needed")
-    return values
+def patients_by_recipe(read: Results) -> pd.DataFrame:
+    """The patients that show the preprint's difference, by the spread of each recipe on real radiographs.
 
-
-def _preprint(read: Results) -> Values:
-    """Return ``power/preprint/...``: what the preprint's difference takes by the spread of every recipe."""
-    real = read.spread[~is_phantom(read.spread["dataset"])]
+    Columns ``metric``, ``patients`` and ``fixed``, with thresholds taken as they are; none where nothing
+    tells the seeds.
+    """
+    real = read.spread[~read.spread["drawn"]]
     anew, fixed = (patients_by_definition(real, given).astype({"patients": float}) for given in (False, True))
-    rows = read.power[~is_phantom(read.power["dataset"]) & read.power["difference"].notna()]
-    apart = rows[(rows["share"] == SHARES[-1]) & (rows["share_from"] == ASSUMED)]
-    if anew.empty or apart.empty:
-        return {}
-    values: Filled = {"power/recipes": len(anew.drop_duplicates(GROUP))}
-    for name, metric in (("macro", "f1_macro"), ("micro", "f1_micro")):
-        patients, as_they_are = (at.loc[at["metric"] == metric, "patients"] for at in (anew, fixed))
-        values |= {
-            f"power/preprint/{name}": range_or(patients, "about", _NONE),
-            f"power/preprint/{name}/median": Value(patients.median(), "about"),
-            f"power/preprint/{name}/fixed": range_or(as_they_are, "about", _NONE),
-            f"power/preprint/{name}/seeds": range_or(
-                apart.loc[apart["metric"] == metric, "seeds_to_see"], "count", _NONE
-            ),
-        }
-    return values
+    return anew.assign(fixed=fixed["patients"])[: 0 if seeds_to_see(read).empty else None]
 
 
-def families(parity: pd.DataFrame) -> Values:
-    """Return ``family/<real or phantoms>/...``: how many verdicts Holm's correction leaves."""
-    phantom = is_phantom(parity["dataset"])
-    real, phantoms = (family_counts(rows) for rows in (parity[~phantom], parity[phantom]))
-    kept = "endpoint equivalent after correction"
-    return {
-        "family/real/sentence": _corrected(real),
-        f"family/real/{kept}": real[kept],
-        "family/phantoms/sentence": _corrected(phantoms),
-    }
+def seeds_to_see(read: Results) -> pd.DataFrame:
+    """The rows of power.csv on real radiographs about the preprint's difference, with nothing shared."""
+    rows = read.power[~read.power["drawn"] & read.power["difference"].notna()]
+    return rows[rows["share"] == SHARES[-1]]
 
 
-def _corrected(counts: dict[str, int]) -> str:
-    """Return in a sentence how many verdicts stay so when they are corrected for their number."""
+def f1_of_preprint(_: Results, platform: str) -> float | None:
+    """The preprint's F1 on a platform that it names."""
+    return PREPRINT.get(platform)
+
+
+def reproductions_apart(read: Results) -> pd.DataFrame:
+    """A row of how far two published reproductions of one network lie apart: in the mean and at most."""
+    apart = reproductions(read.literature)
+    return pd.DataFrame() if apart is None else pd.DataFrame([apart], columns=["macro", "largest"])
+
+
+def simulated_rates(read: Results) -> pd.DataFrame:
+    """How often simulated intervals hold the truth: ``of`` what, and each ``rate``."""
+    rates = simulated.rates(read.recorded).items()
+    return pd.concat([pd.DataFrame({"rate": of}).assign(of=name) for name, of in rates], ignore_index=True)
+
+
+def endpoint_equivalent_after_correction(parity: pd.DataFrame) -> int:
+    """How many pairs stay equivalent in the main endpoint when verdicts are corrected for their number."""
+    return family_counts(parity)["endpoint equivalent after correction"]
+
+
+def corrected(parity: pd.DataFrame) -> str:
+    """How many verdicts stay so when they are corrected for their number, in a sentence."""
+    counts = family_counts(parity)
     if not counts["verdicts"]:
         return "No verdict was tested."
     stay = "; ".join(
@@ -167,28 +109,3 @@ def _corrected(counts: dict[str, int]) -> str:
     decided = f"corrected over all of them (Holm), {stay}" if stay else "all are inconclusive"
     pairs = f"{counts['pairs']} pair{'s' * (counts['pairs'] > 1)}"
     return f"The table's verdicts are {counts['verdicts']}, on {pairs}: {decided}."
-
-
-def coverage_tables(recorded: Path) -> dict[str, str]:
-    """Return the tables of docs/statistics.md in Markdown, by the names of their places."""
-    tables = simulated.COVERAGE, simulated.VERDICTS, simulated.MEANS
-    covered, erred, held = (table.read(recorded) for table in tables)
-    covered["auroc"] = covered["auroc"].map(
-        lambda skill: skill if skill == simulated.REAL else f"AUROC {skill}"
-    )
-    erred["platform_share"] = erred["platform_share"].map("share {}".format)
-    return {
-        "coverage": _markdown(covered, ["what", "positive_patients"], "auroc"),
-        "means": _markdown(held, ["metric", "positive_patients"], "what"),
-        "verdicts": _markdown(erred, ["what", "seeds"], "platform_share"),
-    }
-
-
-def _markdown(rows: pd.DataFrame, index: list[str], columns: str) -> str:
-    """Return rates with their Monte-Carlo errors; of intervals also the mean width and how many are wide."""
-    names = {"what": "Statement", "positive_patients": "Positive patients", "seeds": "Seeds"}
-    shares = ["rate", "monte_carlo_error", *(["mean_width", "wide"] if "mean_width" in rows else [])]
-    forms = dict(zip(shares, ("{:.1%}", " ± {:.1%}", "; {:.3f}", "; {:.1%}"), strict=False))
-    shown = pd.DataFrame({name: rows[name].map(form.format) for name, form in forms.items()}).sum(axis=1)
-    wide = rows.assign(rate=shown).pivot_table("rate", index, columns, aggfunc="first", sort=False)
-    return as_markdown(wide.fillna("").reset_index().rename(columns={**names, "metric": "Metric"}))

@@ -36,7 +36,7 @@ INSTANCES = (
 
 
 def jobs_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return a row per job and instance: hours and USD of its training images, at timm's speeds as scaled by
+    """A row per job and instance: hours and USD of its training images, at timm's speeds as scaled by
     :func:`~cxrbench.cost.published.published_speed`; ``*_middle`` is the geometric middle."""
     rows = []
     for job in JOBS:

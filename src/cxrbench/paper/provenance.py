@@ -21,6 +21,7 @@ _WHAT = {
     "steps": "steps on two platforms",
     "xla_ways": "XLA's ways",
     "audit": "graphs of training steps",
+    "gate_table": "defects and variants put to the gate of steps",
 }
 
 
@@ -79,23 +80,23 @@ def cells_by_status(read: Results) -> Iterator[Fields]:
 
 
 def _in_a_row(seeds: pd.Series) -> str:
-    """Return ``0 to 17`` for more than three seeds in a row, else every seed."""
+    """``0 to 17`` for more than three seeds in a row, else every seed."""
     in_a_row = len(seeds) > 3 and seeds.diff().iloc[1:].eq(1).all()
     return f"{seeds.iloc[0]} to {seeds.iloc[-1]}" if in_a_row else listed(seeds)
 
 
 def _machines(runs: pd.DataFrame) -> str:
-    """Return the machines of some cells, with their seeds where there are several; then busy seeds."""
-    machines = {name: _seeds(rows["seed"]) for name, rows in runs.groupby("machine", sort=False)}
+    """The machines of some cells, with their seeds where there are several; then busy seeds."""
+    machines = {name: _seeds_in_words(rows["seed"]) for name, rows in runs.groupby("machine", sort=False)}
     texts = (
         short_processor(name) + (f" ({seeds})" if len(machines) > 1 else "")
         for name, seeds in machines.items()
     )
-    busy = runs.loc[runs["busy"].astype(str) == "True", "seed"]
-    return "; ".join(texts) + (f"; busy: {_seeds(busy)}" if len(busy) else "")
+    busy = runs.loc[runs["busy"].fillna(False), "seed"]
+    return "; ".join(texts) + (f"; busy: {_seeds_in_words(busy)}" if len(busy) else "")
 
 
-def _seeds(seeds: pd.Series) -> str:
+def _seeds_in_words(seeds: pd.Series) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {listed(seeds)}"
 
 
@@ -103,10 +104,13 @@ def _seeds(seeds: pd.Series) -> str:
 def measured_files(read: Results) -> Iterator[Fields]:
     """Recorded measurements that are no cells: what, where, when, at which commit, and the hash."""
     recorded = read.recorded
-    for path in sorted([*(recorded / "bench").glob("*/*.json"), *(recorded / "audit").glob("*.csv")]):
-        timed = path.suffix == ".json"
-        kept = json.loads(path.read_text(encoding="utf-8")) if timed else []
-        table = pd.DataFrame(kept, columns=["measured", "commit"]).astype("string")
+    for path in sorted([*(recorded / "bench").glob("*/*.*"), *(recorded / "audit").glob("*.csv")]):
+        timed = path.parent.name != "audit"
+        if path.suffix == ".json":
+            kept = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
+        else:
+            kept = pd.read_csv(path)
+        table = kept.reindex(columns=["measured", "commit"]).astype("string")
         yield {
             "What": _WHAT.get(path.stem, path.stem),
             "Machine": host_in_words(path.parent.name) if timed else "any: counted, not timed",

@@ -11,10 +11,11 @@ from cxrbench.evidence.record import processors_in_words
 from cxrbench.paper import artifact
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.conclusions import Conclusion, conclusions
+from cxrbench.paper.entries import named_in_sentences
 from cxrbench.paper.ledger import CLAIMS
-from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results
 from cxrbench.paper.summary import summary
+from cxrbench.paper.values import values_of
 from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED
 
@@ -27,11 +28,11 @@ def write_readme(read: Results, readme: Path, commands: Path, figure: Path) -> N
     """Renew the generated parts of ``readme`` and of ``commands``, and draw ``figure`` (PNG)."""
     from cxrbench.paper.figures import write_picture  # matplotlib takes a second
 
-    status, *findings = conclusions(numbers(read))
+    status, *findings = conclusions(values_of(read, named_in_sentences()))
     blocks = {
-        "status": _filled(f"**{status.text}** {_tables(status)}"),
+        "status": _filled(f"**{status.text}** {_names_of_tables(status)}"),
         "findings": "".join(
-            _filled(f"- **{one.topic}.** {one.text} {_tables(one)}", "  ")
+            _filled(f"- **{one.topic}.** {one.text} {_names_of_tables(one)}", "  ")
             for one in findings[:SHOWN_FINDINGS]
         ),
         "commands": as_markdown(_commands(read)),
@@ -46,13 +47,13 @@ def _filled(text: str, margin: str = "") -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent=margin, break_on_hyphens=False) + "\n"
 
 
-def _tables(conclusion: Conclusion) -> str:
-    """Return the names of the tables that have a conclusion's numbers."""
+def _names_of_tables(conclusion: Conclusion) -> str:
+    """The names of the tables that have a conclusion's numbers."""
     return f"({', '.join(f'`table_{name}`' for name in conclusion.tables)})"
 
 
 def _commands(read: Results) -> pd.DataFrame:
-    """Return the two commands that build the paper: what they need, and time once set up."""
+    """The two commands that build the paper: what they need, and time once set up."""
     measured = {run.command: run.measured for run in read_claims(CLAIMS).experiments.values()}
     rebuilt, whole = measured[_FROM_EVIDENCE], measured["make paper"]
     took = f"{rebuilt.seconds:g} s on {rebuilt.where}" if rebuilt else "not measured"

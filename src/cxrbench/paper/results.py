@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pandas as pd
 
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
-from cxrbench.evidence.store import DEFAULTS, read_measured
+from cxrbench.evidence.store import DEFAULTS, fitting, read_measured
 from cxrbench.paper.formats import Range, WithInterval
 from cxrbench.results.scoring import read_metrics
 from cxrbench.statistics.evaluate import prevalence
@@ -21,8 +22,14 @@ from cxrbench.study.files import read_csv
 from cxrbench.study.names import GROUP
 
 _TOO_FEW = "too few patients"  # in place of an interval
+_OF_CLAIMS = (
+    "computed_low",
+    "computed_high",
+    "now_low",
+    "now_high",
+    "tolerance",
+)  # numbers; the rest is text
 _EMULATED = {"fp32": "", "bf16_nearest": "emulated nearest", "bf16_stochastic": "emulated stochastic"}
-PHANTOM = "phantom"  # how the names of drawn datasets begin
 Group = tuple[str, str, str]  # dataset, architecture, platform
 
 
@@ -52,11 +59,14 @@ class Results:
     def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
         """Read ``folder``/tables."""
         names = [name for name, kind in get_type_hints(cls).items() if kind is pd.DataFrame]
-        read = cls(folder, read_study(study), recorded, **{name: _read_table(folder, name) for name in names})
+        frames = {name: _read_table(folder, name) for name in names}
+        drawn = _drawn_datasets(frames["cells"])
+        frames = {name: _with_drawn(frame, drawn) for name, frame in frames.items()}
+        read = cls(folder, read_study(study), recorded, **frames)
         return replace(read, cost=read._in_order(read.cost))
 
     def csv(self, name: str) -> pd.DataFrame:
-        """Return another table of the graph, cells in the study's order; empty where it has no columns."""
+        """Another table of the graph, cells in the study's order; empty where it has no columns."""
         return self._in_order(_read_table(self.folder, name))
 
     def _in_order(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -65,28 +75,36 @@ class Results:
             return table
         return table.sort_values("cell", key=lambda cells: cells.map(place), kind="stable", ignore_index=True)
 
+    @cached_property
+    def drawn(self) -> set[str]:
+        """The datasets whose images are drawn: no radiographs."""
+        return _drawn_datasets(self.cells)
+
     @property
     def ok(self) -> pd.DataFrame:
         """The rows of cells.csv that have scores."""
         return self.cells[self.cells["status"] == "ok"]
 
     def scored(self, main: bool = False) -> list[Group]:
-        """Return the groups with scores, in the study's order; ``main``: of the main dataset only."""
-        groups = dict.fromkeys(self.ok[GROUP].itertuples(index=False, name=None))
-        return [group for group in groups if not main or group[0] == self.main()]
+        """The groups with scores, in the study's order; ``main``: of the main dataset only."""
+        groups = self._scored
+        return [group for group in groups if group[0] == self.main()] if main else groups
+
+    @cached_property
+    def _scored(self) -> list[Group]:
+        return [*dict.fromkeys(self.ok[GROUP].itertuples(index=False, name=None))]
 
     def findings(self, *group: str) -> list[str]:
-        """Return the findings that were scored in a group (or those that begin so), in the data's order."""
+        """The findings that were scored in a group (or those that begin so), in the data's order."""
         rows = rows_of(self.metrics, *group)
         return findings_among(rows.loc[rows["metric"] == "auroc", "label"])
 
     def main(self) -> str | None:
-        """Return the paper's main dataset: the first scored on real radiographs, else on phantoms."""
-        datasets = [group[0] for group in self.scored()]
-        return min(datasets, key=lambda name: name.startswith(PHANTOM), default=None)
+        """The paper's main dataset: the first scored on real radiographs, else on phantoms."""
+        return min((group[0] for group in self._scored), key=self.drawn.__contains__, default=None)
 
     def images_and_recipe(self, dataset: str) -> str:
-        """Return what tells NIH's radiographs of a dataset, and its recipe, from others: ``32 px, bf16``.
+        """What tells NIH's radiographs of a dataset, and its recipe, from others: ``32 px, bf16``.
 
         The dataset's name follows where others have the same, and stands alone where images are not NIH's.
         """
@@ -106,66 +124,74 @@ class Results:
         return ", ".join(filter(None, parts))
 
     def best(self) -> Group | None:
-        """Return the group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""
-        groups = [group for group in self.scored(main=True) if not group[0].startswith(PHANTOM)]
+        """The group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""
+        groups = [group for group in self.scored(main=True) if group[0] not in self.drawn]
         return max(groups, key=lambda group: self.of(group, "auroc", MACRO)["value"].mean(), default=None)
 
     def largest(self) -> Group | None:
-        """Return the group with the best mean macro AUROC on the largest real radiographs."""
-        real = [group for group in self.scored() if not group[0].startswith(PHANTOM)]
+        """The group with the best mean macro AUROC on the largest real radiographs."""
+        real = [group for group in self.scored() if group[0] not in self.drawn]
         sizes = {group: self.study.dataset(group[0]).pixels for group in real}
         of_size = [group for group in real if sizes[group] == max(sizes.values())]
         return max(of_size, key=lambda group: self.of(group, "auroc", MACRO)["value"].mean(), default=None)
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
-        """Return the rows of a metric for a group, one per seed."""
-        return rows_of(self.metrics, *group, metric, label)
+        """The rows of a metric for a group, one per seed."""
+        return self.metrics.take(self._places["metrics"].get((*group, metric, label), []))
+
+    @cached_property
+    def _places(self) -> dict[str, Any]:
+        """Where the rows of a group, metric and label stand in the two tables that are asked most."""
+        by = [*GROUP, "metric", "label"]
+        frames = {"metrics": self.metrics, "spread": self.spread}
+        return {name: frame.groupby(by).indices if len(frame) else {} for name, frame in frames.items()}
 
     def rows_of_cells(self, table: pd.DataFrame, group: Group) -> pd.DataFrame:
-        """Return the rows of a table of cells that are about a group."""
+        """The rows of a table of cells that are about a group."""
         return table[table["cell"].str.startswith("/".join((*group, "")))]
 
     def mean(
         self, group: Group, metric: str, label: str, seeds: pd.DataFrame | None = None, scale: float = 1
     ) -> WithInterval:
-        """Return a mean over ``seeds``, times ``scale``, with its interval (see :meth:`interval_of`)."""
+        """A mean over ``seeds``, times ``scale``, with its interval (see :meth:`interval_of`)."""
         rows = self.of(group, metric, label) if seeds is None else seeds
         if len(rows) > 1 and rows["value"].isna().any():
             return mean_of_seeds(rows["value"] * scale)
         return with_interval(self.of_mean(group, metric, label, rows), scale)
 
     def of_mean(self, group: Group, metric: str, label: str, seeds: pd.DataFrame) -> pd.DataFrame:
-        """Return the row with value, ci_low and ci_high of a mean over ``seeds``; that of a single seed."""
+        """The row with value, ci_low and ci_high of a mean over ``seeds``; that of a single seed."""
         if len(seeds) < 2:
             return seeds
-        return rows_of(self.spread, *group, metric, label).rename(columns={"mean": "value"})
+        rows = self.spread.take(self._places["spread"].get((*group, metric, label), []))
+        return rows.rename(columns={"mean": "value"})
 
     def f1(self, group: Group, definition: str) -> WithInterval:
-        """Return :meth:`mean` of a definition of F1 over all findings."""
+        """:meth:`mean` of a definition of F1 over all findings."""
         return self.mean(group, definition, METRICS[definition].label)
 
     def prevalence(self, group: Group) -> pd.Series:
-        """Return the share of positive test images of each finding."""
+        """The share of positive test images of each finding."""
         rows = rows_of(self.metrics, *group, "average_precision")
         return prevalence(rows[rows["label"].isin(self.findings(*group))])
 
     def runs(self, group: Group) -> pd.DataFrame:
-        """Return the rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
+        """The rows of cost.csv that stand for a group's speed and cost: one machine, usable cells."""
         runs = rows_of(self.cost, *group)
         return runs[runs["headline"] & (runs["status"] == "ok")]
 
     def interval_of(self, group: Group) -> str:
-        """Return what the intervals of a group's means speak of: one network, or the recipe."""
+        """The subject of the intervals of a group's means: one network, or the recipe."""
         rows = self.of(group, "auroc", MACRO)
         subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
         return subject if rows["n_patients"].notna().any() else f"{subject}; images as patients"
 
     def processors(self, group: Group) -> str:
-        """Return the processors of a group's scored cells; accuracy is pooled over machines."""
+        """The processors of a group's scored cells; accuracy is pooled over machines."""
         return processors_in_words(rows_of(self.ok, *group)["processor"])
 
     def identity(self, dataset: str) -> DatasetIdentity | None:
-        """Return what a cell of ``dataset`` records of its data; None when no cell has evidence."""
+        """The identity of a dataset that its cells have recorded, or None when no cell has evidence."""
         for cell in rows_of(self.cells, dataset)["cell"]:
             path = self.folder / "cells" / cell / RECORD
             if path.exists() and (identity := read_record(path).dataset):
@@ -173,28 +199,28 @@ class Results:
         return None
 
     def record(self, cell: str, origin: str) -> Record:
-        """Return the record of a run: the recorded one, or the one that this build adopted."""
+        """The record of a run: the recorded one, or the one that this build adopted."""
         return read_record((self.recorded if origin == "recorded" else self.folder / "cells") / cell)
 
 
 def rows_of(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """Return the rows of a dataset, architecture, platform, metric and label, or of the first of these."""
+    """The rows of a dataset, architecture, platform, metric and label, or of the first of these."""
     for column, key in zip((*GROUP, "metric", "label"), keys, strict=False):
         table = table[table[column] == key]  # of ever fewer rows: all columns at once took seconds a build
     return table
 
 
 def _read_table(folder: Path, name: str) -> pd.DataFrame:
-    """Return a table of the graph below ``folder``; empty where it has no columns."""
+    """A table of the graph below ``folder``; empty where it has no columns."""
     path = folder / "tables" / f"{name}.csv"
     if name == "metrics":
         return read_metrics(path)
-    texts: Any = {
-        "claims": {"keep_default_na": False},
-        "cells": {"keep_default_na": False, "na_values": [""]},
+    typed: Any = {
+        "claims": {"keep_default_na": False, "na_values": dict.fromkeys(_OF_CLAIMS, "")},
+        "cells": {"keep_default_na": False, "na_values": [""], "dtype": {"busy": "boolean"}},
     }
     empty = path.is_file() and path.read_bytes() == b"\n"
-    table = pd.DataFrame() if empty else read_csv(path, **texts.get(name, {}))
+    table = pd.DataFrame() if empty else read_csv(path, **typed.get(name, {}))
     sides = dict.fromkeys(("processors_a", "processors_b"), "")
     return table.fillna(sides) if name in ("parity", "contrasts") else table
 
@@ -202,12 +228,12 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
     """Read the rows of every recorded bench/<host>/<name>.json, with the machine they were measured on."""
     paths = sorted((recorded / "bench").glob(f"*/{name}.json"))
-    rows = ((path.parent.name, row) for path in paths for row in read_measured(path))
+    rows = ((path.parent.name, row) for path in paths for row in fitting(read_measured(path)))
     return pd.DataFrame([{"host": host} | DEFAULTS | row for host, row in rows])
 
 
 def host_in_words(folder: str) -> str:
-    """Return the machine that a folder of measurements is named after: ``Intel Xeon, 2 cores``."""
+    """The machine that a folder of measurements is named after: ``Intel Xeon, 2 cores``."""
     brands = {"intel": "Intel", "xeon": "Xeon", "amd": "AMD", "epyc": "EPYC", "nvidia": "NVIDIA"}
     parts = [
         brands.get(part, part) for part in folder.split("-") if part not in ("r", "tm", "processor", "cpu")
@@ -215,46 +241,54 @@ def host_in_words(folder: str) -> str:
     return re.sub(r" (\d+ cores?)$", r", \1", " ".join(parts))
 
 
-def is_phantom(datasets: pd.Series) -> pd.Series:
-    """Return which datasets are drawn."""
-    return datasets.astype(str).str.startswith(PHANTOM)
+def _drawn_datasets(cells: pd.DataFrame) -> set[str]:
+    return set(cells.loc[cells["drawn"].astype(bool), "dataset"])
 
 
-def real_first(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of real radiographs; of drawn ones where there are no others."""
-    real = rows[~is_phantom(rows["dataset"])]
+def _with_drawn(table: pd.DataFrame, drawn: set[str]) -> pd.DataFrame:
+    """A table of results with the column ``drawn``: whether a row is of drawn images."""
+    for name in ("dataset", "dataset_a", "cell"):
+        if name in table:
+            datasets = table[name].str.partition("/")[0] if name == "cell" else table[name]
+            return table.assign(drawn=datasets.isin(drawn))
+    return table
+
+
+def real_first(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """The rows of real radiographs, by the study's cells; those of drawn ones where there are no others."""
+    real = rows[~rows["dataset"].isin(_drawn_datasets(cells))]
     return rows if real.empty else real
 
 
 def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the parity figure: the main endpoint with an interval, in the study's order.
+    """The rows of the parity figure: the main endpoint with an interval, in the study's order.
 
     Beside real radiographs phantoms are drawn for pairs of platforms only, without their noise floors.
     """
     rows = parity[(parity["label"] == ENDPOINT) & (parity["metric"] == "auroc") & parity["ci_low"].notna()]
-    real = ~is_phantom(rows["dataset"])
+    real = ~rows["drawn"]
     if real.any():
         rows = rows[real | (rows["kind"] != "noise floor")]
     return rows
 
 
 def difference(row: Any, interval: str = "ci") -> WithInterval:
-    """Return the difference of a row with its ``interval`` (95 %; ``ci90``: 90 %)."""
+    """The difference of a row with its ``interval`` (95 %; ``ci90``: 90 %)."""
     return WithInterval(row.difference, getattr(row, f"{interval}_low"), getattr(row, f"{interval}_high"))
 
 
 def seeds_of(row: Any) -> int:
-    """Return how many seeds a row of contrasts.csv compares."""
+    """The number of seeds that a row of contrasts.csv compares."""
     return len(str(row.seeds_a).split(","))
 
 
 def processors_differ(row: Any) -> bool:
-    """Return whether the two sides of a row of parity.csv ran on different processors."""
+    """Whether the two sides of a row of parity.csv ran on different processors."""
     return bool(row.processors_a != row.processors_b and row.processors_a and row.processors_b)
 
 
 def with_interval(rows: pd.DataFrame, scale: float = 1) -> WithInterval:
-    """Return the value of a single row with its interval, times ``scale``, or why it has no interval."""
+    """The value of a single row with its interval, times ``scale``, or why it has no interval."""
     if rows.empty or rows["value"].isna().all():
         return WithInterval(math.nan)
     value, low, high = rows[["value", "ci_low", "ci_high"]].to_numpy(float).squeeze(0) * scale
@@ -263,12 +297,12 @@ def with_interval(rows: pd.DataFrame, scale: float = 1) -> WithInterval:
 
 
 def mean_of_seeds(values: pd.Series) -> WithInterval:
-    """Return a mean, and how many seeds have a value where others have none."""
+    """A mean, and how many seeds have a value where others have none."""
     return WithInterval(values.mean(), note=_defined(values))
 
 
 def range_of_seeds(values: pd.Series) -> Range:
-    """Return the lowest and the highest value, and how many seeds have one where others have none."""
+    """The lowest and the highest value, and how many seeds have one where others have none."""
     return Range(values.min(), values.max(), _defined(values))
 
 

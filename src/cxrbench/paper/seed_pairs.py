@@ -2,26 +2,20 @@
 measure."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 
 from cxrbench.paper.formats import (
     Columns,
     Fields,
-    Filled,
     Range,
     Table,
-    Value,
-    Values,
-    WithInterval,
     of_kinds,
-    range_or,
     table,
     text,
 )
-from cxrbench.paper.results import Results, difference, is_phantom, seeds_of
-from cxrbench.results.pairs import JUDGED, PLATFORM, PROCESSOR, SEED
+from cxrbench.paper.results import Results, difference, seeds_of
+from cxrbench.results.pairs import PLATFORM, PRECISION, PROCESSOR, SEED
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
@@ -41,8 +35,8 @@ SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], 
 
 
 def pairs_drawn(read: Results) -> pd.DataFrame:
-    """Return the pairs on real radiographs, of AUROC the main endpoint's."""
-    rows = read.pairs[~is_phantom(read.pairs["dataset"])]
+    """The pairs on real radiographs, of AUROC the main endpoint's."""
+    rows = read.pairs[~read.pairs["drawn"]]
     return rows[(rows["metric"] != "auroc") | (rows["label"] == ENDPOINT)].dropna(subset="difference")
 
 
@@ -108,88 +102,61 @@ def _in_words(row: pd.Series) -> str:
     return f"{network}, {row.changed}: {' - '.join(sides)}"
 
 
-def numbers(read: Results) -> Values:
-    """Return ``pairs/seed/<metric>/...``, ``pairs/...``, ``share/...`` and ``precision/...``."""
+def recipes(read: Results) -> pd.DataFrame:
+    """A row per recipe with several seeds on real radiographs: how many, and whether the median difference of
+    two in macro F1 is above the preprint's."""
     rows = pairs_drawn(read)
-    seeds = rows[rows["changed"] == SEED]
-    by = ["dataset", "architecture", "platform"]
-    recipes = seeds.groupby(by)
-    counts = pd.Series([len({*both["seed"], *both["seed_b"]}) for _, both in recipes], dtype=int)
-    values: Filled = {"pairs/recipes": len(recipes), "pairs/recipes/seeds": range_or(counts, "plain", "0")}
-    for metric in ("f1_macro", "f1_micro"):
-        sizes = _sizes(rows, SEED, metric)
-        values[f"pairs/seed/{metric}/pairs"] = len(sizes)
-        values[f"pairs/seed/{metric}/above"] = int((sizes > DIFFERENCE).sum())
-        values[f"pairs/seed/{metric}/median"] = Value(sizes.median(), "fine") if len(sizes) else "none"
-    over = seeds[seeds["difference"].abs() > DIFFERENCE].groupby("metric").size()
-    definitions = over.reindex([name for name in DEFINITIONS if name in set(seeds["metric"])]).fillna(0)
-    values["pairs/definitions"] = len(definitions)
-    values["pairs/definitions/fewest"] = int(definitions.min()) if len(definitions) else 0
-    medians = [of["difference"].abs().median() for _, of in seeds[seeds["metric"] == "f1_macro"].groupby(by)]
-    values["pairs/recipes/above"] = sum(median > DIFFERENCE for median in medians)
-    return {**values, **_source_numbers(read), **_share_numbers(read), **_precision_numbers(read)}
+    rows = rows[rows["changed"] == SEED]
+    found = []
+    for name, pairs in rows.groupby(["dataset", "architecture", "platform"]):
+        f1 = pairs.loc[pairs["metric"] == "f1_macro", "difference"].abs()
+        seeds = len({*pairs["seed"], *pairs["seed_b"]})
+        found.append({"recipe": "/".join(name), "seeds": seeds, "above": f1.median() > DIFFERENCE})
+    return pd.DataFrame(found, columns=["recipe", "seeds", "above"])
 
 
-def _source_numbers(read: Results) -> Values:
-    """``sources/<score>/<source>``: its fraction of the variance, with its ``sd``; and the ``sd`` of all."""
-    rows = read.sources
-    values: Filled = {}
-    if rows.empty:
-        return values
-    rows = rows[rows["source"] != SETTING]
-    values |= {f"sources/{name}": int(rows[name].iloc[0]) for name in ("patients", "settings", "runs")}
-    for metric, parts in rows.groupby("metric"):
-        whole = parts["variance"].clip(lower=0).sum()
-        values[f"sources/{metric}/sd"] = Value(whole**0.5, "score")
-        values[f"sources/{metric}/reach"] = Value(1.96 * whole**0.5, "f1_given")
-        for row in parts.itertuples():
-            key = f"sources/{metric}/{row.source.replace(' x ', ' by ')}"
-            values |= {key: Value(row.fraction, "share"), f"{key}/sd": Value(row.sd, "fine")}
-    return values
+def definitions_of_f1(read: Results) -> int:
+    """How many definitions of F1 pairs of seeds on real radiographs are compared by."""
+    rows = pairs_drawn(read)
+    return len(set(DEFINITIONS) & set(rows.loc[rows["changed"] == SEED, "metric"]))
 
 
 def _sizes(rows: pd.DataFrame, kind: str, metric: str) -> pd.Series:
     return rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
 
 
-def _share_numbers(read: Results) -> Values:
-    """Return ``share/<network or all>/<metric>``: the share over all pairs with its interval, and of how
-    many."""
-    values: Filled = {}
-    rows = read.shares
-    for row in rows[rows["changed"] == ALL].itertuples() if len(rows) else ():
-        if row.label == METRICS[row.metric].label:
-            key = f"share/{row.architecture}/{row.metric}"
-            values[key] = Value(WithInterval(row.share, row.share_low, row.share_high), "ratio")
-            values[f"{key}/pairs"] = int(row.pairs)
-    return values
+def deviation(rows: pd.DataFrame) -> float:
+    """The standard deviation of one run's score by its patients and its seed, from rows of sources.csv."""
+    parts = rows.loc[rows["source"] != SETTING, "variance"].clip(lower=0)
+    return float(parts.sum() ** 0.5)
 
 
-def _precision_numbers(read: Results) -> Values:
-    """Return ``precision/...``: verdicts between two precisions, and those of the pairs with most seeds, of
-    those that ran on one kind of processor."""
+def reach(rows: pd.DataFrame) -> float:
+    """The half-width of a 95 % interval of that score."""
+    return 1.96 * deviation(rows)
+
+
+def precisions_of_most_seeds(read: Results) -> pd.DataFrame:
+    """A row about two precisions, by the networks with most seeds of those that ran on one kind of processor:
+    the precisions, the seeds, their verdict, and the networks with their differences. None without any."""
     rows = read.contrasts
-    rows = rows[(rows["differs"] == JUDGED) & (rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
+    rows = rows[(rows["differs"] == PRECISION) & (rows["label"] == ENDPOINT) & ~rows["drawn"]]
     alike = [row for row in rows.itertuples() if row.same_processor_by_seed]
     most = max(map(seeds_of, alike), default=0)
-    main = _precision_of(read, [row for row in alike if seeds_of(row) == most]) if alike else {}
-    return {
-        **main,
-        "precision/seeds": most,
-        "precision/pairs": len(rows),
-        "precision/equivalent": int((rows["verdict"] == "equivalent").sum()),
-    }
-
-
-def _precision_of(read: Results, rows: list[Any]) -> Values:
-    first, second = (read.study.recipe(name).precision for name in (rows[0].dataset_a, rows[0].dataset_b))
-    verdicts = {row.verdict for row in rows}
-    return {
-        "precision/first": first,
-        "precision/second": second,
-        "precision/verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
-        "precision/networks": " and ".join(f"`{row.architecture}`" for row in rows),
-        "precision/differences": ", ".join(
-            f"{text(difference(row, 'ci90'), 'difference')} for `{row.architecture}`" for row in rows
+    chosen = [row for row in alike if seeds_of(row) == most]
+    if not chosen:
+        return pd.DataFrame()
+    verdicts = {row.verdict for row in chosen}
+    sides = chosen[0].dataset_a, chosen[0].dataset_b
+    first, second = (read.study.recipe(name).precision for name in sides)
+    found = {
+        "first": first,
+        "second": second,
+        "seeds": most,
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
+        "networks": " and ".join(f"`{row.architecture}`" for row in chosen),
+        "differences": ", ".join(
+            f"{text(difference(row, 'ci90'), 'difference')} for `{row.architecture}`" for row in chosen
         ),
     }
+    return pd.DataFrame([found])

@@ -18,7 +18,7 @@ _WIDTH = 80  # columns of a line that ends a build
 
 
 def summary(read: Results, result: Path) -> str:
-    """Return six lines of at most 80 columns: what was made, what it says, and what to do next."""
+    """Six lines of at most 80 columns: what was made, what it says, and what to do next."""
     cells, kind = read.cells, "Paper" if result.suffix == ".pdf" else "Report"
     origins = cells.loc[cells["status"] != NOT_RUN, "origin"].value_counts()
     made = ", ".join(
@@ -37,7 +37,7 @@ def summary(read: Results, result: Path) -> str:
 
 
 def _headline(read: Results) -> str:
-    """Return the main endpoint of the best network on the largest real radiographs, in one line."""
+    """The main endpoint of the best network on the largest real radiographs, in one line."""
     group = read.largest() or next(iter(read.scored()), None)
     rows = pd.DataFrame() if group is None else read.of(group, "auroc", ENDPOINT)
     if group is None or rows.empty:
@@ -46,22 +46,24 @@ def _headline(read: Results) -> str:
 
 
 def _own_claims(claims: pd.DataFrame) -> str:
-    """Return the verdicts on our own claims, in one line."""
+    """The verdicts on our own claims, in one line."""
     verdicts = claims.loc[claims["source"] == "ours", "verdict"].value_counts() if len(claims) else {}
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     return f"Our claims, checked against this evidence: {counts}." if counts else "No claim was checked."
 
 
 def matrix_and_scores(read: Results, expected: Path = EXPECTED) -> str:
-    """Return how many seeds of each network and platform are in which state, and their mean test AUROC."""
+    """The numbers of seeds of each network and platform by state, and their mean test AUROC."""
     reviewed = read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
     rows = [["", "", *read.cells["platform"].unique()]]
     for row in matrix(read.cells, states):
-        rows.append([row.dataset, row.architecture, *(_counts(tally([of])) for of in row.platforms.values())])
+        rows.append(
+            [row.dataset, row.architecture, *(_seeds_by_state(tally([of])) for of in row.platforms.values())]
+        )
     macro = (read.metrics["metric"] == "auroc") & (read.metrics["label"] == MACRO)
     seeds = read.metrics[macro].groupby(GROUP, sort=False)
-    scores = [[*group, *_score(read, group, rows)] for group, rows in seeds]
+    scores = [[*group, *_mean_score(read, group, rows)] for group, rows in seeds]
     counts = {len(read.findings(*group)) for group, _ in seeds}
     count = f"{min(counts)} " if len(counts) == 1 else ""
     mean = f"mean over {count}findings and over seeds (95 % interval), and what the interval covers"
@@ -75,15 +77,15 @@ def _aligned(rows: list[list[str]]) -> str:
     return tabulate(rows, tablefmt="plain", disable_numparse=True)
 
 
-def _score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
-    """Return a group's mean macro AUROC with its interval, and what that interval covers."""
+def _mean_score(read: Results, group: Group, seeds: pd.DataFrame) -> tuple[str, str]:
+    """A group's mean macro AUROC with its interval, and what that interval covers."""
     unit = "patients" if seeds["n_patients"].notna().any() else "images"
     covers = f"{unit} of one seed" if len(seeds) == 1 else f"{unit} and {len(seeds)} seeds"
     mean = read.mean(group, "auroc", MACRO)
     return text(mean, "auroc"), "no interval" if missing(mean.low) else covers
 
 
-def _counts(entry: Mapping[State, int]) -> str:
-    """Return ``2 recorded, 1 timed out (as expected)``; a hyphen where there is no cell."""
+def _seeds_by_state(entry: Mapping[State, int]) -> str:
+    """``2 recorded, 1 timed out (as expected)``; a hyphen where there is no cell."""
     review = {state: " (as expected)" if state.failed and state.expected else "" for state in entry}
     return ", ".join(f"{count} {state}{review[state]}" for state, count in entry.items()) or "-"

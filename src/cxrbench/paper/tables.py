@@ -25,16 +25,14 @@ from cxrbench.paper.formats import (
     words,
 )
 from cxrbench.paper.results import (
-    PHANTOM,
     Group,
     Results,
     difference,
-    is_phantom,
     processors_differ,
     range_of_seeds,
     seeds_of,
 )
-from cxrbench.results.pairs import JUDGED
+from cxrbench.results.pairs import PRECISION
 from cxrbench.results.subgroups import NO_CLAIM, WIDEST
 from cxrbench.statistics.f1_search import OTHERS
 from cxrbench.statistics.metrics import ENDPOINT, EVERY, MACRO, in_words
@@ -88,8 +86,8 @@ def main_endpoint(read: Results) -> Iterator[Fields]:
 
 
 def _real(read: Results) -> list[Group]:
-    """Return the groups that were scored on real radiographs; all where there are none."""
-    return [group for group in read.scored() if not group[0].startswith(PHANTOM)] or read.scored()
+    """The groups that were scored on real radiographs; all where there are none."""
+    return [group for group in read.scored() if group[0] not in read.drawn] or read.scored()
 
 
 def average_precision(read: Results) -> Table:
@@ -123,7 +121,7 @@ def _per_label(read: Results, groups: list[Group], metric: str) -> Table:
 def _by_group(
     read: Results, groups: list[Group], first: str, rows: Mapping[str, Callable[[Group], WithInterval]]
 ) -> Table:
-    """Return one column per group; below them what their intervals are of, and their processors."""
+    """One column per group; below them what their intervals are of, and their processors."""
     columns = {" ".join(group): [value(group) for value in rows.values()] for group in groups}
     below = {_INTERVAL_OF: read.interval_of, _PROCESSORS: read.processors}
     foot = [
@@ -179,7 +177,7 @@ def what_f1_could_be(read: Results) -> Iterator[Fields]:
 
 
 def _needed(seeds: pd.Series) -> Parts:
-    """Return the prevalence that seeds need: a range, none, or any; with counts where seeds differ."""
+    """The prevalence that seeds need: a range, none, or any; with counts where seeds differ."""
     parts: list[Any] = []
     answered = {"": seeds[seeds > 0], "any": seeds[seeds == 0], "none": seeds[seeds.isna()]}
     for word, answers in answered.items():
@@ -217,9 +215,9 @@ def what_settings_are_worth(read: Results) -> Table:
         "First": "mean_a:score",
         "Second": "mean_b:score",
         "Difference": ("difference", difference),
-        "Verdict": ("verdict", _judged),
+        "Verdict": ("verdict", _verdict_on_settings),
     }
-    return table(_contrasts(read), columns)
+    return table(_real_contrasts(read), columns)
 
 
 def precisions(read: Results) -> Table:
@@ -232,20 +230,20 @@ def precisions(read: Results) -> Table:
         "Margin": "margin:given",
         "Verdict": ("verdict", lambda row: Judgement(row.verdict, starred=processors_differ(row))),
     }
-    rows = _contrasts(read)
-    return table(rows[rows["differs"] == JUDGED], columns)
+    rows = _real_contrasts(read)
+    return table(rows[rows["differs"] == PRECISION], columns)
 
 
-def _contrasts(read: Results) -> pd.DataFrame:
+def _real_contrasts(read: Results) -> pd.DataFrame:
     rows = read.contrasts
-    return rows[(rows["label"] == ENDPOINT) & ~is_phantom(rows["dataset_a"])]
+    return rows[(rows["label"] == ENDPOINT) & ~rows["drawn"]]
 
 
 @of_kinds({"Images": "count", "Patients": "count", "Macro AUROC": "auroc"})
 def subgroups_of_cells(read: Results) -> Iterator[Fields]:
     """Macro AUROC by sex and view on real radiographs; no difference is tested."""
     rows = read.subgroups
-    rows = rows[(rows["label"] == MACRO) & ~is_phantom(rows["cell"])]
+    rows = rows[(rows["label"] == MACRO) & ~rows["drawn"]]
     cells = rows["cell"].str.rsplit("/", n=1).str[0]
     for (name, kind, value), seeds in rows.groupby([cells, "group", "value_of_group"], sort=False):
         group: Group = tuple(name.split("/"))  # type: ignore[assignment]
@@ -264,11 +262,11 @@ def subgroups_of_cells(read: Results) -> Iterator[Fields]:
         }
 
 
-def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
-    """Return rows of pairs, one where no metric has an interval; of noise floors the main endpoint's size."""
+def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Table:
+    """Rows of pairs, one where no metric has an interval; of noise floors the main endpoint's size."""
     rows = read.parity[(read.parity["kind"] == "noise floor") == floors]
     if drawn is not None:
-        rows = rows[is_phantom(rows["dataset"]) == drawn]
+        rows = rows[rows["drawn"] == drawn]
     rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, MACRO, EVERY])]
     columns: Columns = {
         "Cells": ("name", lambda row: f"{row.dataset} {row.architecture}"),
@@ -283,7 +281,7 @@ def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "Margin": "margin:given",
         "Could show": "smallest_margin:margin",
-        "Verdict": ("verdict", _verdict),
+        "Verdict": ("verdict", _verdict_on_pair),
     }
     shown = []
     for _, pair in rows.groupby(
@@ -302,25 +300,25 @@ def _parity(read: Results, drawn: bool | None, floors: bool = False) -> Table:
 
 def parity_of_platforms(read: Results) -> Table:
     """Pairs of platforms on real radiographs."""
-    return _parity(read, drawn=False)
+    return _parity_rows(read, drawn=False)
 
 
 def parity_on_phantoms(read: Results) -> Table:
     """Pairs of platforms on phantoms."""
-    return _parity(read, drawn=True)
+    return _parity_rows(read, drawn=True)
 
 
 def noise_floors(read: Results) -> Table:
     """Each platform against itself under other seeds."""
-    return _parity(read, drawn=None, floors=True)
+    return _parity_rows(read, drawn=None, floors=True)
 
 
 def _metric(row: Any) -> str:
     return "mean AUROC" if (row.label, row.metric) == (MACRO, "auroc") else in_words(row.label, row.metric)
 
 
-def _verdict(row: Any) -> Judgement:
-    """Return the verdict on a pair and its reason, or only ``noise floor`` for one that has an interval."""
+def _verdict_on_pair(row: Any) -> Judgement:
+    """The verdict on a pair and its reason, or only ``noise floor`` for one that has an interval."""
     if row.kind == "noise floor" and pd.notna(row.ci_low):
         return Judgement("noise floor", note=_mixed(row), starred=processors_differ(row))
     # A margin too small stands in a column of its own.
@@ -333,8 +331,8 @@ def _mixed(row: Any) -> str:
     return "seeds of one side with updates that round differently" if mixed else ""
 
 
-def _judged(row: Any) -> str | Judgement:
-    """Return the verdict on two settings with the interval that it rests on; empty where none was
+def _verdict_on_settings(row: Any) -> str | Judgement:
+    """The verdict on two settings with the interval that it rests on; empty where none was
     declared."""
     if not row.verdict or pd.isna(row.verdict):
         return ""

@@ -1,6 +1,7 @@
 """NVIDIA GPUs through ordinary PyTorch."""
 
 import os
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from torch import nn
 
 from cxrbench.platforms.base import Platform
 from cxrbench.study.names import UserError
+from cxrbench.study.platforms import CUDNN_DEPTHWISE, RECORDING, LacksPrecision, RecordingFailed
 from cxrbench.study.readers import shortened
 
 _MOST_PINNED = 1 << 26  # bytes
@@ -31,7 +33,7 @@ class CudaPlatform(Platform):
             raise UserError(f"platform cuda cannot run here: {reason}")
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         if reason := _lacks(precision):
-            raise UserError(f"platform cuda cannot run {precision} here: {reason}; use a recipe in fp32")
+            raise LacksPrecision(f"platform cuda cannot run {precision} here: {reason}; use a recipe in fp32")
         super().__init__(threads, precision)
         kinds = sorted(set(self.gather(torch.cuda.get_device_name())))
         if len(kinds) > 1:
@@ -48,11 +50,21 @@ class CudaPlatform(Platform):
         self._compiles = self._compiled = False  # asked to; done, which takes a whole batch at once
         self._recorded: list[Recorded] = []
         self._why_not: list[str] = []
+        self._without: dict[str, str] = {}
         self._millijoules_at_start = _asked(_ENERGY)
 
     def allow_fastest_kernels(self) -> None:
         torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.benchmark = True
+
+    def do_without(self, what: str, why: str) -> None:
+        self._without[what] = why
+
+    def network(self, network: nn.Module) -> nn.Module:
+        network = super().network(network)
+        if CUDNN_DEPTHWISE in self._without:
+            with_own_depthwise(network)
+        return network
 
     def optimizer(
         self, groups: list[dict[str, Any]], learning_rate: float, weight_decay: float
@@ -74,6 +86,7 @@ class CudaPlatform(Platform):
         return super().parallel(trained)  # type: ignore[arg-type]
 
     def captured(self, work: Callable[..., Any], why_not: str | None = None) -> Callable[..., Any]:
+        why_not = why_not or self._without.get(RECORDING)
         if self.size > 1:  # gradients travel between processes inside the step
             why_not = "several processes"
         if why_not:
@@ -115,6 +128,7 @@ class CudaPlatform(Platform):
             "graphs": sum(recorded.graph is not None for recorded in self._recorded),
             "not_recorded": next(filter(None, reasons), None),
             "torch_compile": self._compiled,
+            "without_cudnn_depthwise": self._without.get(CUDNN_DEPTHWISE),
         }
 
     def describe(self) -> dict[str, Any]:
@@ -134,8 +148,9 @@ class CudaPlatform(Platform):
 class Recorded:
     """Work that is recorded as a CUDA graph after a few calls, and replayed from then on.
 
-    One launch takes the place of hundreds (PyTorch, notes/cuda: CUDA graphs). Where the work cannot be
-    recorded it runs as it is, and :attr:`why_not` says so.
+    One launch takes the place of hundreds (PyTorch, notes/cuda: CUDA graphs). Work that waits for the device
+    runs as it is, and :attr:`why_not` says so. A recording that breaks raises RecordingFailed: torch 2.9's
+    allocator goes on believing that one is under way (pytorch pull 180395), so this process must end.
     """
 
     def __init__(self, work: Callable[..., Any]) -> None:
@@ -152,15 +167,12 @@ class Recorded:
             self._calls += 1
             return self._beside(inputs) if self._calls < _WARM_UP else self._watched(inputs)
         if self.graph is None:
-            before = torch.cuda.current_stream()
             try:
                 self._record(inputs)
-            except Exception as error:  # whatever it is, the step itself may still run
+            except Exception as error:
                 cause = error.__context__ or error  # a broken recording fails again when it ends
-                self.why_not = shortened(cause) or type(cause).__name__
-                torch.cuda.set_stream(before)
-            if self.why_not:  # outside of the handler, whose traceback keeps the recording's memory
-                return self._work(*inputs)
+                reason = shortened(cause) or type(cause).__name__
+                raise RecordingFailed(f"the step could not be recorded: {reason}") from error
         for mine, given in zip(self._inputs, inputs, strict=True):
             if mine is not None:
                 mine.copy_(given, non_blocking=True)  # type: ignore[arg-type]
@@ -200,19 +212,54 @@ class Recorded:
 
 
 def _why_not() -> str | None:
-    """Return why PyTorch cannot use a GPU here, in its own words where it has some; None when it can."""
+    """The reason PyTorch cannot use a GPU here, in its own words where it gives any, or None."""
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} was built without CUDA; `make setup` installs one that has it"
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         if torch.cuda.is_available():
-            return None
+            device = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+            return without_code_for(*device, torch.cuda.get_arch_list())
     why = " ".join(str(said[0].message).split())[:300] if said else "it names no reason"
     return f"PyTorch finds no usable GPU ({why}); compare with nvidia-smi"
 
 
+def without_code_for(name: str, capability: tuple[int, int], built_for: list[str]) -> str | None:
+    """Why PyTorch has no kernels for a GPU, or None; ``built_for``: its architectures, such as sm_75.
+
+    Code of sm_75 runs on 7.5 to 7.9; that of compute_90 is translated for every GPU from 9.0 on (CUDA C++
+    Programming Guide, "Compute Capability" and "Binary Compatibility").
+    """
+    built = re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for))
+    code = [(kind, (int(major), int(minor))) for kind, major, minor in built]
+    fits = (
+        of <= capability if kind == "compute" else of[0] == capability[0] and of <= capability
+        for kind, of in code
+    )
+    if not code or any(fits):
+        return None
+    have, built = ".".join(map(str, capability)), sorted({of for _, of in code})
+    first, last = (".".join(map(str, of)) for of in (built[0], built[-1]))
+    return (
+        f"{name} has compute capability {have}, and PyTorch {torch.__version__} has code for {first} to "
+        f"{last} alone; use another GPU (on Kaggle, the accelerator T4 x2)"
+    )
+
+
+def with_own_depthwise(network: nn.Module) -> None:
+    """Let PyTorch's own kernels run the depthwise convolutions: cuDNN gets them in channels_last alone.
+
+    aten/src/ATen/native/Convolution.cpp, use_cudnn_depthwise (2.9.1): the layout of input and weight decides.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d) and 1 < module.groups == module.in_channels:
+            # A clone: of one input channel, contiguous() would keep the strides of channels_last.
+            module.weight.data = module.weight.data.clone(memory_format=torch.contiguous_format)
+            module.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
+
+
 def _lacks(precision: str) -> str | None:
-    """Return why this process's GPU has no such arithmetic, and would run another under its name."""
+    """The reason this process's GPU has no such arithmetic and would run a different one, or None."""
     name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     if precision == "tf32" and capability < (8, 0):
         have = ".".join(map(str, capability))
@@ -223,7 +270,7 @@ def _lacks(precision: str) -> str | None:
 
 
 def _asked(question: str) -> Any:
-    """Return what NVIDIA's management library answers of this process's GPU; None when it does not."""
+    """The answer of NVIDIA's management library about this process's GPU, or None."""
     try:
         import pynvml
 

@@ -51,7 +51,8 @@ class Defect:
     """A kind of wrong result in place of an operator's: ``OPERATOR:KIND`` or ``OPERATOR:KIND:PLACE``.
 
     ``sign``: the other sign; ``factor``: times 1.02; ``rolled``: given to the next channel; ``border``: the
-    last row, where there is one row the last channel, is never written; ``stale``: what the step before had.
+    last row with values, where there is one row the last channel, is never written;
+    ``stale``: what the step before had.
     Without a place: the gradient of the weights, of the input where there are none. NoSuchDefect for what
     there is not.
     """
@@ -131,17 +132,27 @@ class Defect:
             # In its place, not instead of it: the gradient goes on to what computed the new one.
             return tensor + (before.pop(0) - tensor).detach() if len(before) > 1 else tensor
 
+        def along(tensor: Tensor) -> int:
+            # After a convolution GELU's channels are the second dimension; its last may be of size one.
+            dimension = channel % tensor.dim()
+            return dimension if tensor.shape[dimension] > 1 else min(1, tensor.dim() - 1)
+
         def border(tensor: Tensor) -> Tensor:
             rows = tensor.dim() - 2
-            last = rows if rows > 1 and tensor.shape[rows] > 1 else channel % tensor.dim()
-            unwritten = torch.ones_like(tensor)
-            unwritten.narrow(last, tensor.shape[last] - 1, 1).zero_()
-            return tensor * unwritten
+            last = rows if rows > 1 and tensor.shape[rows] > 1 else along(tensor)
+            others = [of for of in range(tensor.dim()) if of != last]
+            # The last row that has values: a stride leaves others at zero, where nothing would be missing.
+            place = torch.arange(tensor.shape[last], device=tensor.device)
+            sums = tensor.detach().abs().sum(others) if others else tensor.detach().abs()
+            written = place != (place * (sums > 0)).max()
+            return tensor * written.to(tensor.dtype).view(
+                [-1 if of == last else 1 for of in range(tensor.dim())]
+            )
 
         return {
             "sign": lambda tensor: -tensor,
             "factor": lambda tensor: tensor * FACTOR,
-            "rolled": lambda tensor: tensor.roll(1, channel % tensor.dim()),
+            "rolled": lambda tensor: tensor.roll(1, along(tensor)),
             "border": border,
             "stale": stale,
         }[self.kind]

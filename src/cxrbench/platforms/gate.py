@@ -15,6 +15,7 @@ is the largest over kernels, layouts and seeds, not one run's; and each error ha
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,7 +52,7 @@ def difference(operator: str, tensor: str, exact: Tensor, value: Tensor) -> Diff
     """The difference of ``value`` from ``exact``; infinite where it is not finite or has another shape."""
     size = tuple(exact.shape)
     given = on_host(value)
-    if given.shape != exact.shape or not bool(given.isfinite().all()):
+    if given.shape != exact.shape:
         return Difference(operator, tensor, float("inf"), float("inf"), size)
     exact, given = exact.detach().reshape(-1), given.reshape(-1)
     square = float(exact @ exact)
@@ -60,6 +61,8 @@ def difference(operator: str, tensor: str, exact: Tensor, value: Tensor) -> Diff
         return Difference(operator, tensor, wrong, wrong, size)
     along = float(exact @ given) / square
     apart = float((given - along * exact).norm()) / square**0.5
+    if not math.isfinite(apart):  # one NaN or infinity among the values is enough
+        return Difference(operator, tensor, float("inf"), float("inf"), size)
     return Difference(operator, tensor, apart, abs(along - 1), size)
 
 
@@ -180,7 +183,12 @@ class Exact:
         before = {name: value.clone() for name, value in network.named_buffers()}
         exact = dict[str, Tensor]()
         for call in calls:
+            module = network.get_submodule(call.module)
+            statistics = _statistics(module)
             yield from self._of_call(call, network, exact)
+            # After its backward pass, which needs them as its forward pass left them.
+            if statistics is not None and self._biased:
+                _divide_by_all(module, statistics, call.given[0])
         sums = {call.module: _terms(call, network) for call in calls}
         yield from self._between(calls, network, exact, loss)
         for name, gradient in gradients.items():
@@ -203,11 +211,8 @@ class Exact:
             given[place].requires_grad_()
         # Clones: a module that works in place must not be given a leaf.
         own = [value.clone() if _floats(value) else value for value in given]
-        before = _statistics(module)
         positional, named = tree_unflatten(own, call.structure)
         returned = tree_flatten(module(*positional, **named))[0]
-        if before is not None and self._biased:
-            _divide_by_all(module, before, given[0])
         for place, value in enumerate(returned):
             if _floats(value):
                 yield difference(operator, f"output{_number(place)}", value, call.returned[place])
@@ -247,7 +252,7 @@ class Exact:
                 exact[name] = exact.get(name, 0) + weight.grad
 
     def _again(self, calls: list[Call], found: list[Difference], *given: Any, **named: Any) -> Any:
-        """Return what the module returned in its next call, and note what it is given otherwise."""
+        """The output of the module's next call; any other input is noted."""
         call = calls.pop(0)
         flat = tree_flatten((given, named))[0]
         before = f"what leads to {self._labels[call.module]}"

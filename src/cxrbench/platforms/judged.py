@@ -1,7 +1,7 @@
 """One optimizer step on a device from given weights, judged tensor by tensor (platforms/gate.py)."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Start:
 
 @dataclass
 class _Tensors:
-    """All tensors that a step reads and writes besides activations, as float64 on the CPU, by name."""
+    """All tensors that a step reads and writes besides activations, copied to the CPU, by name."""
 
     weights: dict[str, Tensor]
     buffers: dict[str, Tensor]
@@ -63,19 +63,20 @@ class _Tensors:
     def of(cls, stepped: Stepped) -> "_Tensors":
         stepped.platform.synchronise()
         network, state = stepped.network, stepped.optimizer.state
-        weights = {name: on_host(value) for name, value in network.named_parameters()}
         return cls(
-            weights,
-            {name: on_host(value) for name, value in network.named_buffers()},
+            _copies(network.named_parameters()),
+            _copies(network.named_buffers()),
             {
-                name: {kind: on_host(state[of][kind]) for kind in _MOMENTS if kind in state[of]}
+                name: _copies((kind, state[of][kind]) for kind in _MOMENTS if kind in state[of])
                 for name, of in network.named_parameters()
                 if of in state
             },
-            {name: on_host(value) for name, value in stepped.averaged.state.items()}
-            if stepped.averaged
-            else {},
+            _copies(stepped.averaged.state.items()) if stepped.averaged else {},
         )
+
+
+def _copies(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: value.detach().to("cpu", copy=True) for name, value in named}
 
 
 def judge(
@@ -95,7 +96,8 @@ def judge(
     followed = Followed(stepped.network)
     loss = stepped.take(batch)
     followed.end()
-    buffers = _Tensors.of(stepped).buffers
+    stepped.platform.synchronise()
+    buffers = _copies(stepped.network.named_buffers())
     found = list[Difference]()
     if compare:
         found += _of_batch(start.batch, batch)
@@ -120,13 +122,13 @@ def _of_batch(exact: Any, batch: Any) -> Iterator[Difference]:
 
 def _gradients(network: nn.Module) -> dict[str, Tensor]:
     named = network.named_parameters()
-    return {name: of.grad.detach().clone().cpu() for name, of in named if of.grad is not None}
+    return _copies((name, of.grad) for name, of in named if of.grad is not None)
 
 
 def _digest(tensors: list[Tensor]) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -140,18 +142,19 @@ def _updates(
             if (name := names[of]) not in gradients or not before.moments.get(name):
                 continue
             taken = stepped.optimizer.state[of].get("step", group.get("step"))
-            gradient = gradients[name].double()
-            right = _adamw(group, int(taken), before.weights[name], gradient, before.moments[name])
+            weight, gradient = before.weights[name].double(), gradients[name].double()
+            moments = {kind: moment.double() for kind, moment in before.moments[name].items()}
+            right = _adamw(group, int(taken), weight, gradient, moments)
             operator, own = exact.label(name)
             operator = f"{type(stepped.optimizer).__name__} on {operator}"
-            yield change(operator, f"update of {own}", before.weights[name], right[0], after.weights[name])
+            yield change(operator, f"update of {own}", weight, right[0], after.weights[name])
             for kind, moment in zip(_MOMENTS, right[1:], strict=True):
                 yield difference(operator, f"{kind} of {own}", moment, after.moments[name][kind])
     now = after.weights | after.buffers
     for name, average in after.averaged.items():
         if average.is_floating_point():
-            old = before.averaged[name]
-            yield change(AVERAGING, name, old, old + (now[name] - old) * stepped.share, average)
+            old = before.averaged[name].double()
+            yield change(AVERAGING, name, old, old + (now[name].double() - old) * stepped.share, average)
 
 
 def _adamw(

@@ -34,6 +34,11 @@ RUNTIME = {
 # Casting is left to PyTorch: fp32 is fp32 (the compiler's default was matmult until SDK 2.27), and bf16 is
 # torch.autocast, for which Neuron's guide says to turn the compiler's own casting off.
 _AUTO_CAST = "none"
+# 64-bit integers, of which a step has BatchNorm's counters alone: native where the chip has them (trn1 has
+# none), and an error where the compiler would round them to fp32. Flags of neuronx-cc 2.27 (SDK 2.32,
+# 2026-08-17), whose notes announce other defaults for 2.28; earlier compilers do not know them.
+_INTEGERS_SINCE = (2, 27)
+_INTEGERS = {"--native-int64": "", "--implicit-integer-downcast": "none"}
 # A failed compilation is cached and returned at once, without the reason that the record needs. It may also
 # have failed for lack of host memory alone (training-troubleshooting.rst): so it is tried again.
 _RETRY = "--retry_failed_compilation"
@@ -43,7 +48,7 @@ _NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "fuse.ssh
 
 
 def why_not(platform: str) -> str | None:
-    """Return why a Neuron platform cannot run on this machine; None when it can."""
+    """The reason a Neuron platform cannot run on this machine, or None."""
     if not any(DEVICES.glob("neuron[0-9]*")):
         return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
     wanted = f"requirements/{platform}.txt, see docs/neuron.md"
@@ -136,14 +141,25 @@ def compiler_flags(precision: str, compiler: Compiler, given: str) -> list[str]:
                 f"`compiler: {{{key}: {stated}}}` in a recipe of its own"
             )
     added.pop(_RETRY, None)
-    flags = {"--auto-cast": _AUTO_CAST} | named | added | {_RETRY: ""}
+    flags = {"--auto-cast": _AUTO_CAST} | named | integer_flags(installed("neuronx-cc") or "", "trn1")
+    flags |= added | {_RETRY: ""}
     return [f"{flag}={value}" if value else flag for flag, value in flags.items()]
 
 
-def graph_flags(precision: str, options: CompileOptions) -> list[str]:
-    """Return the flags for one graph by itself: without those of the cache, casting as ``options`` say."""
-    flags = [flag for flag in compiler_flags(precision, options, "") if flag != _RETRY]
-    return [f"--auto-cast={options.auto_cast}", *flags[1:]]
+def integer_flags(version: str, target: str) -> dict[str, str]:
+    """The flags that say what a release of the compiler does with 64-bit integers; none where it has none."""
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < _INTEGERS_SINCE:
+        return {}
+    return {flag: value for flag, value in _INTEGERS.items() if value or target != "trn1"}
+
+
+def graph_flags(options: CompileOptions, version: str, target: str) -> list[str]:
+    """Return the flags for one graph by itself, for a release of the compiler, casting as ``options`` say."""
+    named = {"--model-type": options.model_type, "--optlevel": str(options.optlevel)}
+    flags = {"--auto-cast": options.auto_cast} | named | integer_flags(version, target)
+    if target == "trn2":
+        flags["--logical-nc-config"] = "2"  # its default, said
+    return [f"{flag}={value}" if value else flag for flag, value in flags.items()]
 
 
 def _flags(given: str) -> dict[str, str]:

@@ -167,7 +167,7 @@ class Monitor:
 
 
 def _inside(value: Any, *keys: str) -> Any:
-    """Return what lies in nested dictionaries, any of which may be null or missing."""
+    """The value in nested dictionaries, any of which may be null or missing."""
     for key in keys:
         value = (value or {}).get(key)
     return {} if value is None else value

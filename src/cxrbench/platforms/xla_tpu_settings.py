@@ -13,7 +13,7 @@ _CHIPS = ("0x0027", "0x005e", "0x0063", "0x006f", "0x0076")
 
 
 def unavailable() -> str | None:
-    """Return why platform xla_tpu cannot run on this machine; None when it can."""
+    """The reason platform xla_tpu cannot run on this machine, or None."""
     if not any(map(_is_tpu, PCI.glob("*"))):
         return "there is no TPU on this machine"
     if installed("torch-xla") is None:

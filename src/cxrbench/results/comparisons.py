@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, processors_in_words
 from cxrbench.results import subgroups
 from cxrbench.results.literature import BASELINE_COLUMNS, compare_with_literature, read_baselines
-from cxrbench.results.pairs import contrasts, margins_of, pairs
+from cxrbench.results.pairs import ARITHMETIC, PRECISION, contrasts, margins_of, pairs, powers
 from cxrbench.statistics import f1_search
 from cxrbench.statistics.components import spread
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
@@ -53,15 +54,16 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
     drawn = cells.loc[cells["drawn"].astype(bool), "dataset"]
     spreads["drawn"] = spreads["dataset"].isin(drawn)
     paired = pairs(estimates, ok, study)
-    measured = shares(paired[~paired["dataset"].isin(drawn)])
+    contrasted = _contrasts(estimates, ok, study)
     tables = {
         "parity": _parity(estimates, ok, study),
-        "contrasts": _contrasts(estimates, ok, study),
+        "contrasts": contrasted,
+        "powers": powers(estimates, contrasted[~contrasted["dataset_a"].isin(drawn)]),
         "pairs": paired,
-        "shares": measured,
+        "shares": shares(paired[~paired["dataset"].isin(drawn)]),
         "spread": spreads,
         "sources": _sources(scored, ok, study),
-        "power": power_table(spreads, margins_of(study), measured),
+        "power": power_table(spreads, margins_of(study)),
         "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, results, study, baselines),
@@ -99,7 +101,7 @@ def _scores(path: Path, of_nih: bool, least: int, elsewhere: float) -> Scores:
 def _sources(scored: dict[Cell, Scores], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return the variance of a score by source, for the images that most runs on real radiographs scored.
 
-    Settings that differ in precision alone and share their seeds are compared within a network.
+    Settings of a network that differ in precision or arithmetic alone are compared.
     """
     settings: dict[str, dict[str, dict[int, tuple[CellEstimate, np.ndarray]]]] = {}
     real = cells[~cells["drawn"].astype(bool)]
@@ -110,13 +112,28 @@ def _sources(scored: dict[Cell, Scores], cells: pd.DataFrame, study: Study) -> p
             name = f"{cell.dataset}/{cell.architecture}/{cell.platform}"
             of_images.setdefault(name, {})[cell.seed] = (scores.estimate, scores.halves)
     most = max(settings.values(), key=lambda of: sum(map(len, of.values())), default={})
-    blocks: dict[str, dict[str, str]] = {}  # by network, a setting of each precision
-    for name, seeds in most.items():
-        dataset, network, _ = name.split("/")
-        recipe = study.recipe(dataset)
-        if len(seeds) >= MIN_RUNS and recipe.arithmetic == "own":
-            blocks.setdefault(network, {}).setdefault(recipe.precision, name)
-    return sources(most, {of: [*names.values()] for of, names in blocks.items() if len(names) > 1})
+    enough = {name: set(seeds) for name, seeds in most.items() if len(seeds) >= MIN_RUNS}
+    return sources(
+        most, blocks_of_settings(enough, study, dict(zip(real["cell"], real["processor"], strict=True)))
+    )
+
+
+def blocks_of_settings(
+    seeds: dict[str, set[int]], study: Study, ran_on: dict[str, str]
+) -> dict[tuple[str, str], list[str]]:
+    """Settings (dataset/network/platform) that differ in precision or arithmetic alone, by that and network.
+
+    ``seeds`` of each setting: all of a block have the same, each on one processor (``ran_on``, by cell).
+    """
+    blocks: dict[tuple, dict[str, str]] = {}
+    for kind, (name, numbers) in product((PRECISION, ARITHMETIC), seeds.items()):
+        dataset, network, platform = name.split("/")
+        recipe = study.recipe(dataset).model_dump()
+        value = recipe.pop(kind)
+        where = tuple(ran_on[f"{name}/seed{seed}"] for seed in sorted(numbers))
+        alike = (kind, network, platform, str(recipe), tuple(sorted(numbers)), where)
+        blocks.setdefault(alike, {}).setdefault(value, name)
+    return {of[:2]: [*names.values()] for of, names in blocks.items() if len(names) > 1}
 
 
 def _spread_of_subgroups(scored: dict[Cell, Scores]) -> Iterator[pd.DataFrame]:
@@ -148,8 +165,8 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
 
 def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return contrasts with the processors of each side, and whether a seed's two runs shared theirs."""
-    rows = contrasts(estimates, study)
     ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
+    rows = contrasts(estimates, study, ran_on)
     sides = []
     for side in ("a", "b"):
         columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]

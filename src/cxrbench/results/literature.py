@@ -70,7 +70,7 @@ def compare_with_literature(
 
 
 def reproductions(literature: pd.DataFrame) -> tuple[float, float] | None:
-    """Return how far two published reproductions of one network lie apart, in the mean and at most."""
+    """The distance between two published reproductions of one network, in the mean and at most."""
     rows = literature.drop_duplicates(["source", "label"])
     published = rows.pivot(index="label", columns="source", values="published")
     if not set(_REPRODUCTIONS) <= set(published):
@@ -80,7 +80,7 @@ def reproductions(literature: pd.DataFrame) -> tuple[float, float] | None:
 
 
 def _note(row: dict) -> str:
-    """Return what else differs, in words."""
+    """The other differences, in words."""
     words = []
     for ours, (theirs, unit) in COUNTS.items():
         if pd.isna(row[theirs]):

@@ -124,7 +124,7 @@ def in_words(cells: pd.DataFrame) -> dict[str, State]:
 
 
 def tally(entries: Iterable[Mapping[State, list[tuple[int, str]]]]) -> dict[State, int]:
-    """Return how many cells are in each state over several entries of :func:`matrix`."""
+    """The number of cells in each state over several entries of :func:`matrix`."""
     counts: Counter[State] = Counter()
     for entry in entries:
         counts.update({state: len(cells) for state, cells in entry.items()})

@@ -9,9 +9,11 @@ same images that differ in pixels and recipe alone, where both have ``MIN_SEEDS`
 means over seeds (a - b) has its 95 % interval over patients and seeds
 (:mod:`cxrbench.statistics.components`). ``differs`` lists all that differs; more than one thing, and the
 difference is that of all of them together.
-Precision alone has the ``verdict`` of two platforms (:mod:`cxrbench.statistics.parity`), within their margin
-and by the 90 % interval ``ci90_*``; for the rest no margin was declared. ``processors_*``: where each side
-was trained.
+Precision alone and arithmetic alone have the ``verdict`` of two platforms
+(:mod:`cxrbench.statistics.parity`), within their margin and by the 90 % interval ``ci90_*``; for the rest no
+margin was declared. Two kinds of arithmetic are compared on seeds whose two runs shared a processor (the
+blocks of docs/arithmetic.md). ``p_family`` is Holm's correction over the endpoint's verdicts on one setting,
+of the test that each stands on.
 """
 
 from __future__ import annotations
@@ -23,17 +25,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cxrbench.statistics.auroc import mean_value
+from cxrbench.statistics.auroc import Estimate, mean_value
 from cxrbench.statistics.components import ALPHA, MIN_SEEDS, between_platforms
 from cxrbench.statistics.estimates import CellEstimate
 from cxrbench.statistics.metrics import DEFINITIONS, ENDPOINT, MACRO, METRICS
-from cxrbench.statistics.parity import Margins, Seeds, compared_seeds, margin_of, verdict_on
+from cxrbench.statistics.parity import Margins, Seeds, compared_seeds, margin_of, p_family, verdict_on
+from cxrbench.statistics.pilot import parts_of, power
+from cxrbench.statistics.power import FEWEST_SEEDS, Design
 from cxrbench.statistics.shares import AND_PROCESSOR
+from cxrbench.statistics.sources import MIN_RUNS
 from cxrbench.study.config import Study
 from cxrbench.study.names import Cell
 
 SEED, PLATFORM, PROCESSOR = "seed", "platform", "processor"
-BETWEEN = (PLATFORM, "precision", "threads", PROCESSOR)  # what is changed with the same seed
+PRECISION, ARITHMETIC = "precision", "arithmetic"
+BETWEEN = (PLATFORM, PRECISION, ARITHMETIC, "threads", PROCESSOR)  # what is changed with the same seed
 _METRICS = (
     *((ENDPOINT, "auroc"), (MACRO, "auroc")),
     *((METRICS[name].label, name) for name in DEFINITIONS),
@@ -44,12 +50,18 @@ COLUMNS = [
 ]
 _CONTRASTED = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (MACRO, "f1_macro"))
 _SOURCE = "source"  # other images: nothing to contrast
-JUDGED = "precision"  # the setting that is judged as platforms are
+JUDGED = (PRECISION, ARITHMETIC)  # settings that are judged as platforms are
 CONTRAST_COLUMNS = [
     *("architecture", "platform", "dataset_a", "dataset_b", "differs", "label", "metric"),
     *("seeds_a", "seeds_b", "mean_a", "mean_b", "difference", "ci_low", "ci_high", "ci90_low", "ci90_high"),
-    *("margin", "p_equivalent", "smallest_margin", "verdict", "reason", "n_images", "n_patients"),
+    *("margin", "p_different", "p_equivalent", "p_family", "smallest_margin", "verdict", "reason"),
+    *("n_images", "n_patients"),
 ]
+POWER_COLUMNS = [
+    *("architecture", "platform", "dataset_a", "dataset_b", "differs", "margin", "patients", "seeds"),
+    *("as_measured", "at_worst", "subsets"),
+]
+MOST_SEEDS = 12  # of a power curve
 
 
 def margins_of(study: Study) -> Margins:
@@ -109,22 +121,87 @@ def _rows(
         }
 
 
-def contrasts(cells: Mapping[Cell, CellEstimate], study: Study) -> pd.DataFrame:
-    """Return the table described above (columns ``CONTRAST_COLUMNS``), datasets in the study's order."""
+def contrasts(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping[str, str]) -> pd.DataFrame:
+    """The table described above (columns ``CONTRAST_COLUMNS``), datasets in the study's order.
+
+    ``ran_on``: the processor of each cell, by name.
+    """
     margins = margins_of(study)
     groups: dict[tuple[str, str], dict[str, dict[int, CellEstimate]]] = {}
     for cell in dict.fromkeys([*study.all_cells(), *cells]):
         if cell in cells:
             group = groups.setdefault((cell.architecture, cell.platform), {})
             group.setdefault(cell.dataset, {})[cell.seed] = cells[cell].only("auroc", "f1_macro")
-    rows = [
-        dict(zip(CONTRAST_COLUMNS, (*named, a, b, differs), strict=False)) | row
-        for named, datasets in groups.items()
-        for a, b in combinations(datasets, 2)
-        if (differs := ", ".join(_settings_differ(study, a, b)).replace("_", " ")) not in ("", _SOURCE)
-        for row in _contrast(datasets[a], datasets[b], margins if differs == JUDGED else None)
+    rows = []
+    for (architecture, platform), datasets in groups.items():
+        for a, b in combinations(datasets, 2):
+            differs = ", ".join(_settings_differ(study, a, b)).replace("_", " ")
+            if differs in ("", _SOURCE):
+                continue
+            first, second = datasets[a], datasets[b]
+            if differs == ARITHMETIC:
+                blocks = _blocks(ran_on, [f"{name}/{architecture}/{platform}" for name in (a, b)])
+                first, second = ({seed: of[seed] for seed in of if seed in blocks} for of in (first, second))
+            place = dict(zip(CONTRAST_COLUMNS, (architecture, platform, a, b, differs), strict=False))
+            rows += [place | row for row in _contrast(first, second, margins if differs in JUDGED else None)]
+    table = pd.DataFrame(rows, columns=CONTRAST_COLUMNS)
+    for setting in JUDGED:
+        of = (table["differs"] == setting) & (table["label"] == ENDPOINT)
+        table.loc[of, "p_family"] = p_family(table[of])
+    return table
+
+
+def _blocks(ran_on: Mapping[str, str], settings: list[str]) -> set[int]:
+    """The seeds that two settings (dataset/architecture/platform) both ran on one processor."""
+    seeds = [
+        {(name.rsplit("/seed", 1)[1], on) for name, on in ran_on.items() if name.startswith(f"{of}/")}
+        for of in settings
     ]
-    return pd.DataFrame(rows, columns=CONTRAST_COLUMNS)
+    return {int(seed) for seed, _ in set.intersection(*seeds)}
+
+
+def powers(cells: Mapping[Cell, CellEstimate], judged: pd.DataFrame) -> pd.DataFrame:
+    """The power to find equal platforms equivalent in the endpoint, by seeds (columns ``POWER_COLUMNS``).
+
+    A row per pair of settings in ``judged`` (rows of :func:`contrasts`) with ``MIN_RUNS`` seeds or more, and
+    number of seeds on each side. ``as_measured``: platforms share what these two settings share.
+    ``at_worst``: runs of one seed share nothing. ``subsets``: the share of all choices of so many of the
+    recorded seeds with the verdict equivalent; they overlap and share the patients, so they illustrate.
+    """
+    rows: list[dict[str, Any]] = []
+    chosen = judged[(judged["label"] == ENDPOINT) & judged["differs"].isin(JUDGED)]
+    for row in chosen.to_dict("records"):
+        seeds = [int(seed) for seed in row["seeds_a"].split(",")]
+        if len(seeds) < MIN_RUNS or row["seeds_a"] != row["seeds_b"]:
+            continue
+        sides = [
+            {seed: cells[Cell(name, row["architecture"], row["platform"], seed)] for seed in seeds}
+            for name in (row["dataset_a"], row["dataset_b"])
+        ]
+        a, b = ({seed: _endpoint_of(cell) for seed, cell in side.items()} for side in sides)
+        parts = parts_of(a, b, 0, row["n_patients"], paired=True)
+        place = {name: row[name] for name in POWER_COLUMNS if name in row}
+        for count in range(FEWEST_SEEDS, MOST_SEEDS + 1):
+            design = Design(parts.patients, count)
+            both = (power(of, design, row["margin"]) for of in (parts, parts.at_worst()))
+            found = dict(zip(("as_measured", "at_worst"), both, strict=True))
+            subsets = _subsets(a, b, count, row["margin"])
+            rows.append(place | {"seeds": count, "patients": parts.patients, "subsets": subsets} | found)
+    return pd.DataFrame(rows, columns=POWER_COLUMNS)
+
+
+def _endpoint_of(cell: CellEstimate) -> Estimate:
+    k, whole = cell.keys.index((ENDPOINT, "auroc")), cell.estimate
+    return Estimate(whole.value[[k]], whole.influence[:, [k]], whole.freedom[[k]])
+
+
+def _subsets(a: Mapping[int, Estimate], b: Mapping[int, Estimate], count: int, margin: float) -> float:
+    """The share of choices of ``count`` seeds that are equivalent; NaN of nearly all seeds."""
+    if count > len(a) - FEWEST_SEEDS:
+        return float("nan")
+    found = (between_platforms({s: a[s] for s in of}, {s: b[s] for s in of}) for of in combinations(a, count))
+    ends = np.array([difference.interval(1 - 2 * ALPHA) for difference in found])
+    return float((np.abs(ends).max(axis=(1, 2)) < margin).mean())
 
 
 def _settings_differ(study: Study, a: str, b: str) -> list[str]:
@@ -143,19 +220,22 @@ def _settings_differ(study: Study, a: str, b: str) -> list[str]:
 
 def _contrast(a: Seeds, b: Seeds, margins: Margins | None) -> Iterator[dict]:
     a, b = compared_seeds(a, b)
+    if min(len(a), len(b)) < MIN_SEEDS:
+        return
     first, *others = (*a.values(), *b.values())
-    if min(len(a), len(b)) < MIN_SEEDS or not all(first.same_images(other) for other in others):
+    if not all(first.same_images(other) for other in others):
         return
     sides = [{seed: cell.estimate for seed, cell in side.items()} for side in (a, b)]
     difference = between_platforms(*sides)
     low, high = difference.interval(0.95)
     low90, high90 = difference.interval(1 - 2 * ALPHA)
+    p_different = difference.p_different()
     margin = np.array([margin_of(key, margins) if margins else np.nan for key in first.keys])
     means = [mean_value(side.values()) for side in sides]
     for label, metric in _CONTRASTED:
         k = first.keys.index((label, metric))
         yield {
-            **{"label": label, "metric": metric},
+            **{"label": label, "metric": metric, "p_different": p_different[k]},
             **{"seeds_a": ",".join(map(str, a)), "seeds_b": ",".join(map(str, b))},
             **{"mean_a": means[0][k], "mean_b": means[1][k], "difference": difference.value[k]},
             **{"ci_low": low[k], "ci_high": high[k], "ci90_low": low90[k], "ci90_high": high90[k]},

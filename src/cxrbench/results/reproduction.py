@@ -103,7 +103,7 @@ def tolerances(cell: Cell, recorded: Path) -> list[Line]:
 
 
 def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
-    """Return what changes when the evidence in ``fresh`` replaces that of ``cell`` below ``recorded``.
+    """The changes when the evidence in ``fresh`` replaces that of ``cell`` below ``recorded``.
 
     Empty where both are the same run. For evidence that cannot be read, the reason.
     """
@@ -128,7 +128,7 @@ def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
 
 
 def _changes(mine: Record, theirs: Record) -> list[str]:
-    """Return what is different before any result is looked at."""
+    """The differences that are known before any result is looked at."""
     notes = []
     if mine.recipe_hash != theirs.recipe_hash:
         keys = sorted(mine.recipe.keys() | theirs.recipe.keys())
@@ -147,7 +147,7 @@ def _changes(mine: Record, theirs: Record) -> list[str]:
 
 
 def _where(mine: Record, theirs: Record) -> list[str]:
-    """Return what is different about the machines, and which of them was busy."""
+    """The differences between the machines, and which of them was busy."""
     notes = []
     if mine.machine != theirs.machine:
         notes.append(f"trained on {mine.machine}; recorded on {theirs.machine}")
@@ -159,7 +159,7 @@ def _where(mine: Record, theirs: Record) -> list[str]:
 
 
 def _rounding(mine: Record, theirs: Record, recorded: Path) -> str:
-    """Return how far cells that were trained again are known to differ: the basis of the verdict."""
+    """The known differences of cells that were trained again: the basis of the verdict."""
     here, there = mine.host.device, theirs.host.device
     text, path = "the predictions are not equal to the byte", recorded / REPRODUCTIONS
     if not path.is_file() or not (here.startswith("CPU") and there.startswith("CPU")):
@@ -268,5 +268,5 @@ def _not_judged(name: str, yours: float, recorded: float, why: str = "") -> Line
 
 
 def _of_two(values: list[float]) -> float:
-    """Return how far two runs may lie apart whose values spread like ``values``: t * sd * sqrt(2)."""
+    """The largest expected distance of two runs whose values spread like ``values``: t * sd * sqrt(2)."""
     return float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) * np.sqrt(2))

@@ -76,7 +76,7 @@ METRICS = PRECISION_WHOLE | CALIBRATION_WHOLE | F1_WHOLE | BY_FINDING
 
 
 def rates(recorded: Path) -> dict[str, pd.Series]:
-    """Return how often intervals hold the truth, by the names of the values: ``coverage/...``."""
+    """The coverage of intervals, by the names of the values: ``coverage/...``."""
     rows = COVERAGE.read(recorded)
     findings, macro = (rows[rows["what"] == label] for label in (FINDING, MACRO))
     few = findings["positive_patients"] == FEW

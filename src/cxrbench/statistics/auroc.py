@@ -385,7 +385,7 @@ def _correlation(part: Class, enough: np.ndarray) -> float:
 
 
 def _between(first: Class, second: Class, enough: np.ndarray) -> np.ndarray:
-    """Return what a patient's having positive and negative images adds to the variance (L,), over the root of
+    """What a patient's having positive and negative images adds to the variance (L,), over the root of
     the product of the spreads of the two classes."""
     spread = np.sqrt(first.spread * second.spread)
     weight = 1 / np.maximum(first.images + second.images, 1)

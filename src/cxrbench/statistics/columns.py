@@ -30,16 +30,22 @@ CSV = (".csv", ".csv.gz")  # how names of CSV files end
 
 
 def read_columns(
-    path: Path, is_csv: bool, choose: Choose, remedy: Callable[[], str], missing: Sequence[str] = _MISSING
+    path: Path,
+    is_csv: bool,
+    choose: Choose,
+    remedy: Callable[[], str],
+    missing: Sequence[str] = _MISSING,
+    delimiters: str = ",",
 ) -> pd.DataFrame:
     """Return the columns that ``choose`` wants; the index numbers the rows of the file from 0.
 
-    A CSV file's blank lines are left out, and what it has of ``missing`` is a missing value. Raises UserError
-    for a file that cannot be read, ending in its ``remedy``, for one above :data:`MOST_VALUES` or
-    :data:`MOST_BYTES`, which fits no memory, and for columns of one name or of an odd type.
+    A CSV file's columns are separated by the one of ``delimiters`` that its first line has most of; its blank
+    lines are left out, and what it has of ``missing`` is a missing value. Raises UserError for a file that
+    cannot be read, ending in its ``remedy``, for one above :data:`MOST_VALUES` or :data:`MOST_BYTES`, which
+    fits no memory, and for columns of one name or of an odd type.
     """
     try:
-        table, chosen = _csv(path, choose, missing) if is_csv else _parquet(path, choose)
+        table, chosen = _csv(path, choose, missing, delimiters) if is_csv else _parquet(path, choose)
         columns = {name: _plain(path, table, name, kind) for name, kind in chosen.items()}
         few = [name for name, kind in chosen.items() if kind == "category"]
         rows = pa.table(columns).to_pandas(categories=few)
@@ -51,12 +57,16 @@ def read_columns(
     return rows.dropna(how="all") if is_csv else rows
 
 
-def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, dict[str, str | None]]:
+def _csv(
+    path: Path, choose: Choose, missing: Sequence[str], delimiters: str
+) -> tuple[pa.Table, dict[str, str | None]]:
     if (size := path.stat().st_size) > MOST_BYTES:
         raise UserError(f"{path}: {size:,} bytes, more than {MOST_BYTES:,}; {_LESS}")
     hexadecimal = _scanned(path)
     with _opened(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file, strict=True), [])
+        delimiter = max(delimiters, key=file.readline().count)
+        file.seek(0)
+        header = next(csv.reader(file, strict=True, delimiter=delimiter), [])
     names = [name.strip() for name in header]
     chosen = choose(names)
     # Arrow would take 0x1 for 1: such a file's columns stay texts, in which it is no number.
@@ -65,7 +75,8 @@ def _csv(path: Path, choose: Choose, missing: Sequence[str]) -> tuple[pa.Table, 
         path,
         # Arrow's threads may abort a process that ends soon after (apache/arrow issue 34314).
         read_options=arrow_csv.ReadOptions(use_threads=False),
-        parse_options=arrow_csv.ParseOptions(ignore_empty_lines=False),  # so that rows can be numbered
+        # Empty lines count, so that rows can be numbered.
+        parse_options=arrow_csv.ParseOptions(ignore_empty_lines=False, delimiter=delimiter),
         convert_options=arrow_csv.ConvertOptions(
             column_types=texts, null_values=missing, strings_can_be_null=True
         ),
@@ -104,7 +115,7 @@ def _parquet(path: Path, choose: Choose) -> tuple[pa.Table, dict[str, str | None
 
 
 def _no_parquet(path: Path) -> str:
-    """Return why a file is none, by the mark at both its ends; nothing where it has them."""
+    """The reason a file is not Parquet, by the mark at both its ends; empty where it has them."""
     with open(path, "rb") as file:
         begin = file.read(len(_MARK))
         file.seek(-len(begin), os.SEEK_END)

@@ -20,7 +20,7 @@ _NEEDED = ("seed", "score")
 def compare_scores(
     path: Path, by: str, margin: float = MARGIN, columns: dict[str, str] | None = None
 ) -> Comparison:
-    """Return how the scores of two platforms differ, from a table with a run a row: columns ``by``, ``seed``
+    """The differences in score between two platforms, from a table with a run a row: columns ``by``, ``seed``
     and ``score``.
 
     Repeats of a seed are averaged; the side that the table names first is A. Runs with one seed are paired.

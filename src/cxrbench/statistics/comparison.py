@@ -124,7 +124,7 @@ def compare_runs(
     names: tuple[str, str] = ("A", "B"),
     reference: bool = False,
 ) -> Comparison:
-    """How the runs of ``a`` differ from those of ``b``: a folder, a pattern, a file or {seed: table} each.
+    """The comparison of the runs of ``a`` with those of ``b``: a folder, a pattern, a file or {seed: table}.
 
     ``margin`` is of means over findings, ``label_margin`` of a single finding; ``common`` compares the images
     that all runs share; ``columns`` maps our columns to the files'; with ``logits`` scores are any finite
@@ -355,7 +355,7 @@ def _place(label: str, metric: str) -> tuple[int, int]:
 
 
 def _same_scores(a: Mapping[int, CellEstimate], b: Mapping[int, CellEstimate], paired: bool) -> np.ndarray:
-    """Return which findings (L,) have equal scores on both sides, run by run; none where they are not
+    """A mask of the findings (L,) with equal scores on both sides, run by run; none where they are not
     paired."""
     one, two = ([run.sample.scores for run in side.values()] for side in (a, b))
     if not paired and (len(one), len(two)) != (1, 1):

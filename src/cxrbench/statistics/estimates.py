@@ -311,7 +311,7 @@ def _stacked(influence: np.ndarray, refits: np.ndarray | None) -> np.ndarray:
 
 
 def _freedom(sample: Sample, metric: str) -> np.ndarray:
-    """Return what the numbers of patients allow as degrees of freedom, (L,) or for pooled metrics (1,)."""
+    """The degrees of freedom that the numbers of patients allow, (L,) or for pooled metrics (1,)."""
     patients = np.full(sample.labels.shape[1] if metric in (*PLAIN, *TUNED) else 1, sample.n_clusters)
     if metric in TUNED:
         absent = metric == "specificity_at_that_threshold"

@@ -230,7 +230,7 @@ def _best_shared(sample: Sample, val: Sample | None, counted: np.ndarray) -> dic
 
 
 def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, float]:
-    """Return which prevalence matters to a definition, and what it is among these images."""
+    """The prevalence that matters to a definition, by name, and its value among these images."""
     abnormal = _mean(sample.abnormal[sample.complete])
     if name == "f1_no_finding":
         return "images without a finding", 1 - abnormal
@@ -322,7 +322,7 @@ def _samples_by_prevalence(sample: Sample, counted: np.ndarray) -> _Curves:
 
 
 def crossing(prevalences: np.ndarray, values: np.ndarray, target: float, observed: float) -> float:
-    """Return where ``values`` (P,) meet ``target``, nearest in log-odds to ``observed``.
+    """The place where ``values`` (P,) meet ``target``, nearest in log-odds to ``observed``.
 
     0 if all of them reach it, NaN if none does.
     """

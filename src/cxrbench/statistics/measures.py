@@ -187,7 +187,7 @@ def _image_level_at(finding: np.ndarray, highest: np.ndarray, thresholds: list[T
 
 
 def calls_at(images: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return how many of ``images`` (n, K; a mask) score at least each of the ``thresholds``, (T,) or (T, K),
+    """The number of ``images`` (n, K; a mask) that score at least each of ``thresholds``, (T,) or (T, K),
     as (T, K)."""
     cuts = np.broadcast_to(thresholds.T, (images.shape[1], len(thresholds)))
     calls = np.empty(cuts.shape[::-1])

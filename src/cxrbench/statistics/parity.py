@@ -184,7 +184,7 @@ def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, 
 
 
 def _obstacle(pair: _Pair) -> tuple[Cause, str]:
-    """Return why nothing can be concluded whatever the values, and that in words."""
+    """The reason nothing can be concluded whatever the values, as a cause and in words."""
     first, *others = pair.cells
     if not all(first.same_images(other) for other in others):
         return Cause.IMAGES, "the cells scored different images, patients or labels: they cannot be paired"
@@ -251,6 +251,9 @@ def _tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.nd
 def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
     if cause:
         return _judged("inconclusive", why, cause)
+    if np.isnan(row["difference"]):
+        why = "undefined: a run has no value (F1 has none without validation patients to tune a threshold on)"
+        return _judged("inconclusive", why, Cause.UNDEFINED)
     if row["difference"] == 0 and row["se_patients"] == row["se_seeds"] == 0:
         return _judged("equivalent", "the same for every seed and patient")
     different = row["p_holm"] < ALPHA
@@ -261,6 +264,8 @@ def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
     if (smallest := row["smallest_margin"]) > row["margin"]:
         why = f"too few patients or seeds: the smallest margin to be shown is {smallest:.3f}"
         return _judged("inconclusive", why, Cause.MARGIN)
+    if np.isnan(smallest):
+        return _judged("inconclusive", "no interval: too few patients or seeds", Cause.UNDEFINED)
     return _judged("inconclusive", "the interval holds zero and reaches past the margin", Cause.BETWEEN)
 
 
@@ -295,12 +300,19 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
     """
     shown = pd.MultiIndex.from_frame(parity[["label", "metric"]]).isin(_SHOWN)
     rows = parity[(parity["kind"] == "platforms") & shown]
-    p = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_holm"]).astype(float)
-    return rows.assign(p_family=holm(p.to_numpy()))[p.notna()]
+    rows = rows.assign(p_family=p_family(rows.assign(p_different=rows["p_holm"])))
+    return rows[rows["p_family"].notna()]
+
+
+def p_family(rows: pd.DataFrame) -> np.ndarray:
+    """Holm's p values (K,) over ``rows``, each of the test that its verdict stands on: of equivalence
+    (``p_equivalent``), otherwise of a difference (``p_different``). NaN where no test was made."""
+    tested = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_different"])
+    return holm(tested.astype(float).to_numpy())
 
 
 def family_counts(parity: pd.DataFrame) -> dict[str, int]:
-    """Return how many verdicts a :func:`family` has, on how many pairs, and how many Holm's correction
+    """The numbers of verdicts of a :func:`family`, of its pairs, and of those that Holm's correction
     leaves."""
     rows = family(parity)
     holds, endpoint = rows["p_family"] < ALPHA, rows["label"] == ENDPOINT

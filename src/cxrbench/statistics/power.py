@@ -25,7 +25,6 @@ from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 from cxrbench.statistics.components import ALPHA, POWER
 from cxrbench.statistics.metrics import COMPARED, DEFINITIONS, METRICS
 from cxrbench.statistics.parity import Margins
-from cxrbench.statistics.shares import measured_share
 
 _GROUP = ["dataset", "architecture", "platform", "metric"]
 COLUMNS = [
@@ -46,7 +45,6 @@ COLUMNS = [
 PREPRINT = {"cuda": 0.8027, "trainium": 0.8007}
 DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
 SHARES = (0.0, 0.2, 0.5, 1.0)
-ASSUMED = "assumed"  # where a share comes from
 FEWEST_SEEDS = 3  # with fewer the spread between seeds is known too badly for a verdict
 _MOST = 10_000_000  # patients or seeds; what needs more is out of reach
 _NODES = 1000  # of the average over observed variances: an error of power below 0.001
@@ -240,28 +238,19 @@ def _luck(rows: pd.DataFrame, end: str) -> pd.Series:
     return own * rows["n_seeds"] / (rows["n_seeds"] - 1)
 
 
-def power_table(spread: pd.DataFrame, margins: Margins, measured: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return one row per group of spread.csv, metric and share of the seed variance that is made anew.
+def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
+    """A row per group of spread.csv, metric and assumed share of the seed variance that is made anew.
 
-    ``measured``: shares of :func:`cxrbench.statistics.shares.shares`; that of a network is one more row,
-    which ``share_from`` names.
+    What two settings share as measured is in :mod:`cxrbench.statistics.pilot`.
     """
     rows: list[dict[str, Any]] = []
     for named, recipe, seeds in recorded_spreads(spread):
         of_auroc = named["metric"] == "auroc"
         asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
-        for share, origin in _shares_for(measured, named["architecture"], named["metric"]):
+        for share in SHARES:
             design = Design(recipe.patients, max(seeds, FEWEST_SEEDS), share)
-            of = {**named, "measured_seeds": seeds, "share_from": origin}
-            rows.append(of | answers(recipe, design, *asked))
-    return pd.DataFrame(rows, columns=[*_GROUP, "measured_seeds", "share_from", *COLUMNS]).convert_dtypes()
-
-
-def _shares_for(measured: pd.DataFrame | None, architecture: str, metric: str) -> list[tuple[float, str]]:
-    """Return the shares that a table has, each with its origin: assumed, or measured on which networks."""
-    assumed = [(share, ASSUMED) for share in SHARES]
-    row = measured_share(measured, architecture, metric) if measured is not None else None
-    return [*assumed, (min(row["share"], 1.0), f"measured, {row['architecture']}")] if row else assumed
+            rows.append(named | {"measured_seeds": seeds} | answers(recipe, design, *asked))
+    return pd.DataFrame(rows, columns=[*_GROUP, "measured_seeds", *COLUMNS]).convert_dtypes()
 
 
 def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.DataFrame:
@@ -283,19 +272,8 @@ def sufficient_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
     With that many, equal platforms are shown equivalent with 80 % power even if sharing seeds does not help.
     """
     whole = table[(table["dataset"] == dataset) & (table["metric"] == "auroc")]
-    whole = whole[whole["share_from"] == ASSUMED]
     needed = whole[whole["share"] == SHARES[-1]].groupby("architecture")["seeds_needed"].max()
     return {str(name): int(count) for name, count in needed.items()}
-
-
-def power_by_seeds(row: Any, margin: float, most: int) -> list[tuple[int, float]]:
-    """Return (seeds on each platform, power of "equivalent" at zero) from :data:`FEWEST_SEEDS` to ``most``.
-
-    ``row`` of power.csv gives spread, patients and share.
-    """
-    spread = SeedSpread(row.patient_se, int(row.measured_on), row.seed_sd)
-    designs = (Design(int(row.patients), seeds, float(row.share)) for seeds in range(FEWEST_SEEDS, most + 1))
-    return [(design.seeds, power_equivalent(spread, design, margin)) for design in designs]
 
 
 def upper_seeds(table: pd.DataFrame, margin: float) -> dict[Any, int | None]:

@@ -228,11 +228,21 @@ def _rule(prefix: str, logits: bool) -> str:
 
 
 def _is_good(column: pd.Series, rule: str, logits: bool) -> np.ndarray:
-    """Return which values (n,) are labels, or scores."""
+    """A mask (n,) of the values that are labels, or scores."""
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     if rule == LABEL:
         return np.asarray((values == 0) | (values == 1) | column.isna().to_numpy())
     return np.isfinite(values) if logits else np.asarray((values >= 0) & (values <= 1))
+
+
+def _all_are_good(columns: pd.DataFrame, rule: str, logits: bool) -> bool:
+    """Whether columns of plain numbers hold labels, or scores, alone; False: each is to be looked at."""
+    if not all(isinstance(kind, np.dtype) and kind.kind in "uif" for kind in columns.dtypes):
+        return False
+    values = columns.to_numpy(dtype=np.float64)
+    if rule == LABEL:
+        return bool(((values == 0) | (values == 1) | np.isnan(values)).all())
+    return bool(np.isfinite(values).all() if logits else ((values >= 0) & (values <= 1)).all())
 
 
 def _partner(name: str) -> str:
@@ -261,7 +271,7 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
     for name in table.columns.intersection(_IDENTITY):
         bad = table[name].isna()
         if table[name].dtype == object:
-            bad |= table[name].astype(str).str.strip() == ""
+            bad |= np.array([not str(value).strip() for value in table[name]])
         if bad.any():
             or_not = ", or leave the column out" if name == "patient" else ""
             yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
@@ -270,17 +280,22 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
     run = [name for name in (SEED, "image") if name in table]
     if SEED in table and (bad := pd.to_numeric(table[SEED], errors="coerce").mod(1).ne(0)).any():
         yield f"seed is {_rows(table, bad, SEED)}; write whole numbers"
-    if (bad := table.duplicated(run, keep=False)).any():
+    unique = run == ["image"] and table["image"].is_unique  # the usual case, and quick
+    if not unique and (bad := table.duplicated(run, keep=False)).any():
         yield f"image occurs more than once in {_rows(table, bad)}; keep one row per image"
-    for name in needed[2:]:
-        kind = name[: len(LABEL)]
-        if (bad := ~_is_good(table[name], kind, logits)).any():
-            yield f"{name} is {_rows(table, bad, name)}; {_rule(kind, logits)}"
+    for kind in (LABEL, SCORE):
+        columns = [kind + name for name in named]
+        for name in [] if _all_are_good(table[columns], kind, logits) else columns:
+            if (bad := ~_is_good(table[name], kind, logits)).any():
+                yield f"{name} is {_rows(table, bad, name)}; {_rule(kind, logits)}"
     if "patient" in table:
         yield from _patients_in_two_splits(table)
 
 
 def _patients_in_two_splits(table: pd.DataFrame) -> Iterator[str]:
+    patients, parts = (table[name].factorize()[0].astype(np.int64) for name in ("patient", "split"))
+    if len(np.unique(patients * len(SPLITS) + parts)) == len(np.unique(patients)):
+        return
     parts = table[["patient", "split"]].drop_duplicates()
     shared = parts["patient"][parts["patient"].duplicated()].unique()
     if len(shared):

@@ -94,7 +94,7 @@ class Sample:
         return replace(self, **taken, clusters=clusters, n_clusters=count)
 
     def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
-        """Return how many clusters have a true image in each column of ``positive`` (n, K)."""
+        """The number of clusters with a true image in each column of ``positive`` (n, K)."""
         return np.count_nonzero(self.of_patient @ positive, axis=0)
 
 
@@ -279,7 +279,7 @@ class Scope:
     whole: int | None = None
 
     def reason(self, label: int) -> str:
-        """Return why a label (by number) has no value or no threshold; empty if it has both."""
+        """The reason a label (by number) has no value or no threshold; empty if it has both."""
         if not self.counted[label]:
             return "undefined: only one class among the images"
         if self.thresholds is None or self.tuned[label]:
@@ -290,12 +290,12 @@ class Scope:
         return f"no tuned threshold: {positives if few < MIN_PATIENTS else many}"
 
     def averaged(self, included: np.ndarray) -> np.ndarray:
-        """Return which ``included`` labels (L,) a mean is over: those with an interval, all if none has."""
+        """The ``included`` labels (L,) that a mean is over: those with an interval, all if none has."""
         kept = included & self.estimable
         return kept if kept.any() else included
 
     def mean_note(self, included: np.ndarray) -> str:
-        """Return what a figure over the ``included`` labels (L,) leaves out, and why."""
+        """The labels that a value over the ``included`` ones (L,) leaves out, with reasons."""
         single = f"one class has a single {self.unit}"
         left_out = np.flatnonzero(~included).tolist()
         missing = [f"{self.names[k]} ({self.reason(k) or single})" for k in left_out]
@@ -308,7 +308,7 @@ class Scope:
         return np.asarray(self.patients >= self.least)
 
     def endpoint_note(self) -> str:
-        """Return what the main endpoint leaves out, and why."""
+        """The labels that the main endpoint leaves out, with reasons."""
         left_out = np.flatnonzero(~(self.many & self.averaged(self.counted))).tolist()
         if len(left_out) == len(self.names):
             return f"undefined: no label has {self.least} positive test {self.unit}s"

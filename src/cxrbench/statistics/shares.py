@@ -8,33 +8,31 @@ independent, so the interval follows from F (Pitman 1939, Morgan 1939). Scores a
 is of the variance on these patients, whose luck it includes.
 """
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from scipy.special import fdtri
 
-from cxrbench.statistics.metrics import ALL, METRICS
+from cxrbench.statistics.metrics import ALL
 
 AND_PROCESSOR = " and processor"  # follows a setting that changed together with it
 SHARE_COLUMNS = [
     *("changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"),
     *("pairs", "freedom", "share", "share_low", "share_high", "sd_of_difference", "sd_of_seeds"),
 ]
-_LEAST = 3  # pairs behind a share
+_LEAST = 5  # pairs behind a share: F with two degrees of freedom on each side says nothing
 _LEVEL = 0.95
 
 
 def shares(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the share for each two settings of a network, and pooled (columns ``SHARE_COLUMNS``).
+    """The share for each two settings of a network, and pooled by what changed (columns ``SHARE_COLUMNS``).
 
-    ``table`` has a row per pair of networks and score. Pooled rows (``all`` in place of a name) are per
-    network over all that was changed, per change over all networks, and over everything; their sums of
-    squares are added, as if one share held for all. A network is in one pair of settings of a pool, the one
-    with most seeds: its other pairs are not independent of that.
+    ``table`` has a row per pair of networks and score; fewer than five pairs give no row. Pooled rows
+    (``all`` in place of a name) add the networks' sums of squares, as if one share held for all. A network is
+    in one pair of settings of a pool, the one with most seeds: its other pairs are not independent of that.
 
-    >>> seeds = pd.DataFrame({"seed": range(4), "seed_b": range(4), "value": [0.71, 0.72, 0.70, 0.73]})
-    >>> seeds = seeds.assign(value_b=seeds["value"] + [0.001, -0.001, 0.001, -0.001], changed="precision")
+    >>> scores = [0.71, 0.72, 0.70, 0.73, 0.72, 0.74]
+    >>> seeds = pd.DataFrame({"seed": range(6), "seed_b": range(6), "value": scores})
+    >>> seeds = seeds.assign(value_b=seeds["value"] + [0.001, -0.001] * 3, changed="precision")
     >>> seeds = seeds.assign(difference=seeds["value"] - seeds["value_b"], label="macro", metric="f1_macro")
     >>> seeds = seeds.assign(architecture="net", dataset="a", platform="cpu", dataset_b="b", platform_b="cpu")
     >>> round(float(shares(seeds).iloc[0]["share"]), 3)  # a seed does nearly the same under both settings
@@ -49,12 +47,11 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     ]
     rows = [{**row, **_share(row["between"], row["common"], row["freedom"])} for row in single]
     frame = pd.DataFrame(single, columns=[*by, "pairs", "freedom", "between", "common"])
-    for kept in (["architecture"], ["changed"], []):
-        names = [*kept, "label", "metric"]
-        for named, settings in frame.groupby(names, sort=False):
-            sums = _disjoint(settings)[["pairs", "freedom", "between", "common"]].sum()
-            place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
-            rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
+    names = ["changed", "label", "metric"]
+    for named, settings in frame.groupby(names, sort=False):
+        sums = _disjoint(settings)[["pairs", "freedom", "between", "common"]].sum()
+        place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
+        rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
     return pd.DataFrame(rows, columns=SHARE_COLUMNS)
 
 
@@ -82,7 +79,7 @@ def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parts(seeds: pd.DataFrame) -> dict[str, float]:
-    """Return how many pairs, and the sums of squares of their differences and of their sums."""
+    """The number of pairs, and the sums of squares of their differences and of their sums."""
     difference, total = seeds["difference"], seeds["value"] + seeds["value_b"]
     squares = (float(((part - part.mean()) ** 2).sum()) for part in (difference, total))
     between, common = squares
@@ -100,17 +97,3 @@ def _share(between: float, common: float, freedom: float) -> dict[str, float]:
         "sd_of_difference": float(np.sqrt(between / freedom)),
         "sd_of_seeds": float(np.sqrt((between + common) / 4 / freedom)),
     }
-
-
-def measured_share(table: pd.DataFrame, architecture: str, metric: str) -> dict[str, Any] | None:
-    """Return the row of :func:`shares` that stands for a network: its own pairs', else those of all networks.
-
-    None where nothing was measured. AUROC is that of the main endpoint.
-    """
-    rows = table[
-        (table["metric"] == metric) & (table["label"] == METRICS[metric].label) & (table["changed"] == ALL)
-    ]
-    for name in (architecture, ALL):
-        if len(of_network := rows[rows["architecture"] == name]):
-            return of_network.iloc[0].to_dict()
-    return None

@@ -29,6 +29,7 @@ SOURCE_COLUMNS = [
     *(
         "metric",
         "source",
+        "setting",
         "network",
         "variance",
         "error",
@@ -97,14 +98,15 @@ def _weighted_f1(test: Sample, val: Sample, k: int, weights: np.ndarray, of_val:
 
 def sources(
     runs: Mapping[str, Mapping[int, tuple[CellEstimate, np.ndarray]]],
-    blocks: Mapping[str, Sequence[str]] | None = None,
+    blocks: Mapping[tuple[str, str], Sequence[str]] | None = None,
 ) -> pd.DataFrame:
     """The variance of one run's score by source (columns ``SOURCE_COLUMNS``).
 
     ``runs``: by setting (network and recipe) and seed, a run's estimate and :func:`halved_scores`, all of the
     same images. Settings with fewer than ``MIN_RUNS`` runs are left out. ``error`` is the jackknife's over
-    settings. ``blocks``: by network, settings that differ in one thing alone and share seeds; they have a row
-    each, with the p value of F for "these settings have one mean".
+    settings. ``blocks``: by the one thing that settings differ in (column ``setting``) and network, those
+    settings, which share seeds; they have a row each, with the p value of F for "these settings have one
+    mean".
     """
     used = {name: seeds for name, seeds in runs.items() if len(seeds) >= MIN_RUNS}
     rows: list[dict[str, Any]] = []
@@ -115,11 +117,12 @@ def sources(
         for source, variance, error in zip(PARTS, parts.mean(axis=0), _jackknife(parts), strict=True):
             counts = {"settings": len(used), "runs": sum(map(len, used.values()))}
             rows.append(place | {"source": source, "variance": variance, "error": error} | counts)
-        for network, names in (blocks or {}).items():
+        for (setting, network), names in (blocks or {}).items():
             if set(names) <= used.keys():
                 scores = _scores({name: used[name] for name in names}, number)
-                rows.append(place | {"source": SETTING, "network": network} | _between_settings(scores))
-        for row in rows[-len(PARTS) - len(blocks or {}) :]:
+                named = {"source": SETTING, "setting": setting, "network": network}
+                rows.append(place | named | _between_settings(scores))
+        for row in (row for row in rows if row["metric"] == metric):
             row |= {"sd": max(row["variance"], 0.0) ** 0.5, "fraction": max(row["variance"], 0.0) / whole}
     return pd.DataFrame(rows, columns=SOURCE_COLUMNS)
 

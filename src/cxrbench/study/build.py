@@ -109,14 +109,13 @@ def say(text: str) -> None:
 
 # Files of the package that decide the result of a command; the modules at its top level always count.
 SCORING = ("study/*", "evidence/*", "statistics/*", "results/*", "datasets/nih_table.py", "cli/scores.py")
-_ROOMS = (
-    *("claims", "cli", "compile", "cost", "datasets", "evidence", "paper", "results", "statistics", "study"),
-)
-REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py", "training/*.txt")
+_ROOMS = ("claims", "cli", "compile", "cost", "datasets", "evidence", "results", "statistics", "study")
+COMPUTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py", "training/*.txt")
+REPORTING = (*COMPUTING, "paper/**/*")  # of what is printed, and of costs, which have its columns
 
 
 def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Return the files of ``package`` that match, without caches and those of an editor.
+    """The files of ``package`` that match, without caches and those of an editor.
 
     They are the code behind a command; Snakemake itself looks at commands and data only.
     """
@@ -127,7 +126,7 @@ def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 @cache
 def content_of(*paths: str | Path) -> str:
-    """Return a short hash of files' names and bytes, for a rule's params.
+    """A short hash of files' names and bytes, for a rule's params.
 
     Snakemake compares times, and checksums that it takes when a job ends: a file that is edited while a job
     reads it, or replaced by an older one, would never reach the paper.
@@ -139,7 +138,7 @@ def content_of(*paths: str | Path) -> str:
 
 
 def running_build(folder: Path) -> str:
-    """Return in words which build has the locks of ``folder``, and what to do about it."""
+    """In words which build has the locks of ``folder``, and what to do about it."""
     lock, mine = str((folder / _ALIVE).resolve()), os.getpid()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # ended meanwhile, or another user's
@@ -173,7 +172,7 @@ class Made(logging.Handler):
             self._made = {str(file): {str(file): "unknown"} for file in built}
 
     def changed(self, remove: bool) -> list[str]:
-        """Return the files that are not as they were made; ``remove`` the outputs they belong to."""
+        """The files that are not as they were made; ``remove`` the outputs they belong to."""
         wrong: dict[str, None] = {}
         for output, hashes in list(self._made.items()):
             different = [name for name, known in hashes.items() if _hash_of(Path(name)) != known]
@@ -207,7 +206,7 @@ class Made(logging.Handler):
             os.replace(aside, self._path)
 
     def _beside(self, rule: str, output: Path) -> Iterable[Path]:
-        """Return what a rule's command writes besides the rule's output."""
+        """The files that a rule's command writes besides the rule's output."""
         if rule == "adopt":
             return (path for path in output.parent.iterdir() if not path.name.startswith("."))
         if rule == "tables":
@@ -249,7 +248,7 @@ class CommandLogFilter(logging.Filter):
         self._ending, self._killed, self._stopping = "failed", False, False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether Snakemake shows ``record``; print what stands in its place."""
+        """Whether Snakemake shows ``record``; print what stands in its place."""
         values, text = vars(record), record.getMessage()
         if self._dry():
             values["rule_msg"] = None  # with a message, Snakemake leaves out what the job asks for
@@ -313,7 +312,7 @@ class CommandLogFilter(logging.Filter):
 
 
 def _in_our_words(error: str) -> str | None:
-    """Return what a user can do about an error of Snakemake's own; None for one that it explains itself."""
+    """The remedy for an error of Snakemake's own, or None for one that it explains itself."""
     if "LockException" in error:
         return running_build(Path.cwd())
     if match := re.search(r"\[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", error):
@@ -327,7 +326,7 @@ def _in_our_words(error: str) -> str | None:
 
 
 def _ending(error: str) -> tuple[str, bool]:
-    """Return how a shell ended, from Snakemake's words about it, and whether a signal ended it."""
+    """The exit of a shell, from Snakemake's words about it, and whether a signal ended it."""
     if match := re.search(r"died with <Signals\.(\w+)", error):
         return f"was killed by {match[1]}", True
     match = re.search(r"exit status (\d+)", error)

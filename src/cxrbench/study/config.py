@@ -18,14 +18,15 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 from cxrbench.study.names import Cell, UserError, matches, nearest, suggestion
 from cxrbench.study.platforms import ENTRIES, PLATFORMS
 from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
-from cxrbench.study.recipe import AnySource, Count, Dataset, Name, Seed, Strict
 from cxrbench.study.recipe import Augmentation as Augmentation
-from cxrbench.study.recipe import ChestMnistSource as ChestMnistSource
 from cxrbench.study.recipe import Compiler as Compiler
-from cxrbench.study.recipe import NihSource as NihSource
-from cxrbench.study.recipe import PhantomSource as PhantomSource
+from cxrbench.study.recipe import Count, Name, Seed, Strict
 from cxrbench.study.recipe import Recipe as Recipe
-from cxrbench.study.recipe import TableSource as TableSource
+from cxrbench.study.source import AnySource, Dataset
+from cxrbench.study.source import ChestMnistSource as ChestMnistSource
+from cxrbench.study.source import NihSource as NihSource
+from cxrbench.study.source import PhantomSource as PhantomSource
+from cxrbench.study.source import TableSource as TableSource
 
 # The schema does not list the names: a new platform changes no generated file.
 PlatformName = Annotated[str, one_of(PLATFORMS), Field(description="a name of study/platforms.py")]
@@ -286,10 +287,14 @@ class Study(Strict):
         """Whether a pattern under ``run`` names ``cell``."""
         return matches(cell, self.run)
 
+    @property
+    def own(self) -> bool:
+        """Whether a user's own tables are trained on, so that our claims and prices say nothing about it."""
+        return any(self.datasets[block.dataset].source == "table" for block in self.cells)
+
     def makes_paper(self) -> bool:
         """Whether a build typesets the paper, whose prose is of our study: of own tables if titled."""
-        own = any(self.datasets[block.dataset].source == "table" for block in self.cells)
-        return self.paper.title is not None or not own
+        return self.paper.title is not None or not self.own
 
     def dataset(self, name: str) -> AnySource:
         """Return the dataset called ``name``; UserError with the nearest names otherwise."""
@@ -333,7 +338,7 @@ def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study
 
 
 def _keys(error: Any) -> list[str | int]:
-    """Return where one of pydantic's errors is, without the source that it puts behind a dataset's name."""
+    """The place of one of pydantic's errors, without the source that it puts behind a dataset's name."""
     location = list(error["loc"])
     if location[:1] == ["datasets"]:
         del location[2:3]
@@ -367,7 +372,7 @@ def _fields_at(location: tuple[Any, ...]) -> list[str]:
 
 
 def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return what stands for a model where several are possible: its source, or its fields."""
+    """The key of a model where several are possible: its source, or its fields."""
     source = model.model_fields.get("source")
     return get_args(source.annotation) if source else tuple(model.model_fields)
 

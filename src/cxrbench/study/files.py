@@ -45,7 +45,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explained(error: OSError, path: Path | str | None = None) -> UserError | None:
-    """Return what the system refused, as a message about ``path`` (else the file it names) with a remedy.
+    """The system's refusal, as a message about ``path`` (else the file it names) with a remedy.
 
     None for an error that is about no file, or that a user cannot correct.
     """
@@ -60,7 +60,7 @@ def explained(error: OSError, path: Path | str | None = None) -> UserError | Non
 
 
 def git(folder: Path, *words: str, lines: Iterable[str] = ()) -> str | None:
-    """Return what git prints in ``folder``, given ``lines``; None where it fails or is not installed."""
+    """The output of git in ``folder``, given ``lines``, or None where it fails or is not installed."""
     command = ["git", "-C", str(folder), *words]
     try:
         done = subprocess.run(command, input="\n".join(lines).encode(), capture_output=True)

@@ -106,6 +106,18 @@ ENTRIES: dict[str, Entry] = {
     ),
 }
 PLATFORMS: tuple[str, ...] = tuple(ENTRIES)
+
+
+class LacksPrecision(UserError):
+    """The device has no such arithmetic, and would run another under its name."""
+
+
+class RecordingFailed(UserError):
+    """A device could not record its step, and this process must end: its allocator cannot be trusted."""
+
+
+# What a trainer may be started again without, when that has failed once.
+RECORDING, CUDNN_DEPTHWISE = "recording", "cudnn_depthwise"
 ACCELERATED = frozenset(name for name, entry in ENTRIES.items() if entry.accelerated)
 FAMILIES = {name: entry.family for name, entry in ENTRIES.items() if entry.accelerated}
 TRAINIUM = tuple(name for name, family in FAMILIES.items() if family == "neuron")
@@ -119,7 +131,7 @@ _MEANT = {  # what else a platform is called
 
 
 def unavailable(name: str) -> str | None:
-    """Return why ``name`` cannot run on this machine, in one sentence; None when it can."""
+    """The reason ``name`` cannot run on this machine, in one sentence, or None."""
     if name not in PLATFORMS:
         meant = f"; did you mean '{_MEANT[name]}'?" if name in _MEANT else nearest(name, PLATFORMS, 1)
         raise UserError(f"unknown platform '{name}'{meant} (known: {', '.join(PLATFORMS)})")

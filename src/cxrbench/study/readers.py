@@ -181,7 +181,7 @@ _WORDS = {
 
 
 def complaint(error: Any, keys: Collection[str] = ()) -> str:
-    """Return what is wrong, in words, for one of pydantic's errors; ``keys`` are those beside it."""
+    """The mistake in words, for one of pydantic's errors; ``keys`` are those beside it."""
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "missing":
         return "is missing; add it"

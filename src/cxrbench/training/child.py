@@ -21,6 +21,7 @@ STARTED = time.monotonic()  # before the slow imports: they are part of the set-
 from cxrbench.evidence.record import LAST, PREDICTIONS  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
 from cxrbench.study.names import UserError  # noqa: E402
+from cxrbench.study.platforms import RecordingFailed  # noqa: E402
 from cxrbench.training.job import PDEATHSIG, WEIGHTS, Diverged, Ending, Interrupted, Job, event, prctl  # noqa: E402
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
@@ -42,6 +43,9 @@ def main(path: str, *options: str) -> int:
         ending, message = Ending.INTERRUPTED, ""
     except Diverged as error:
         ending, message = Ending.DIVERGED, str(error)
+    except RecordingFailed as error:
+        traceback.print_exc(file=sys.stdout)
+        ending, message = Ending.NOT_RECORDED, str(error)
     except UserError as error:
         ending, message = Ending.REFUSED, str(error)
     except Exception as error:
@@ -104,6 +108,8 @@ def train_job(job: Job, trial: bool = False) -> None:
     platform: Platform = platforms.load(
         job.platform, recipe.threads, recipe.precision, recipe.compiler, recipe.arithmetic
     )
+    for what, why in job.without.items():
+        platform.do_without(what, why)
     if not recipe.deterministic:
         platform.allow_fastest_kernels()
     if trial:

@@ -44,6 +44,7 @@ class Ending(StrEnum):
     OK = "ok"
     INTERRUPTED = "interrupted"  # saved: start again to resume
     REFUSED = "refused"  # the user's mistake or the machine's trouble
+    NOT_RECORDED = "not_recorded"  # the step, by a device: start again without recording
     DIVERGED = "diverged"
     CRASHED = "crashed"
     TIMED_OUT = "timed_out"
@@ -78,6 +79,7 @@ class Job(BaseModel):
     work: Path  # checkpoints, and scratch files of the run
     micro_batch: int  # images per forward pass of one process
     weights: Path | None = None  # where those that are scored are kept; none: nowhere
+    without: dict[str, str] = {}  # what the platform leaves out, with the reason why an earlier start failed
 
     @property
     def checkpoints(self) -> Path:
@@ -189,7 +191,7 @@ def adopted() -> Iterator[Callable[[], None]]:
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory; 0 where it does not count."""
+    """The number of processes that the kernel has killed for want of memory; 0 where it does not count."""
     with suppress(OSError, ValueError, KeyError):
         return int(dict(map(str.split, Path("/proc/vmstat").read_text().splitlines()))["oom_kill"])
     return 0
@@ -217,6 +219,7 @@ class Diagnosis(NamedTuple):
     kind: str
     fingerprint: str
     remedy: str = ""  # what to do where the machine is the cause: not the network, nor the platform
+    without: str = ""  # what the trainer is started again without, once
 
 
 _CAUSES = [
@@ -232,7 +235,8 @@ def classify(log: str) -> Diagnosis | None:
             for regex, entry in _CAUSES:
                 if entry.get("weight", "") == weight and (match := regex.search(line)):
                     code = next(filter(None, match.groupdict().values()), None) or normalise(line)
-                    return Diagnosis(entry.get("status"), entry["kind"], code, entry.get("remedy", ""))
+                    rest = entry.get("remedy", ""), entry.get("without", "")
+                    return Diagnosis(entry.get("status"), entry["kind"], code, *rest)
     return None
 
 

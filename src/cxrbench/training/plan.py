@@ -65,7 +65,7 @@ class Plan:
         self._data_missing = cache(self._why_no_data)
 
     def why_not_here(self, cell: Cell) -> str | None:
-        """Return why ``cell`` is not trained on this machine, in one sentence; None when it is."""
+        """The reason ``cell`` is not trained on this machine, in one sentence, or None."""
         if cell not in self._planned and str(cell) not in self.study.run:
             return f"{cell} is recorded, and not planned"
         if not self.study.may_run(cell):
@@ -77,7 +77,7 @@ class Plan:
         return "; ".join(self.lacks(cell).values()) or None
 
     def lacks(self, cell: Cell) -> dict[str, str]:
-        """Return why ``cell`` is not trained here, by what lacks: ``platform``, ``images``, ``weights``."""
+        """The reasons ``cell`` is not trained here, by what lacks: ``platform``, ``images``, ``weights``."""
         reasons = {
             "platform": self._platform_missing(cell.platform),
             "images": self._data_missing(cell.dataset),
@@ -97,12 +97,12 @@ class Plan:
         if (self.packed / dataset / "manifest.json").exists() or data_present(config):
             return None
         if isinstance(config, TableSource):
-            needed = f"{config.table} and {config.folder} are needed"
+            needed = f"{' and '.join(map(str, [*config.files.values(), config.folder]))} are needed"
             return f"the images of {dataset} are not on this machine: {needed}"
         return f"the images of {dataset} are not on this machine: run `cxrbench data get {dataset}`"
 
     def origin(self, cell: Cell) -> Origin:
-        """Return where ``cell``'s evidence comes from; UserError with the reason when from nowhere."""
+        """The origin of ``cell``'s evidence; UserError with the reason when there is none."""
         self.must_be_known(cell)
         reason = self.why_not_here(cell)
         if reason is None:
@@ -206,6 +206,6 @@ def _as_ranges(numbers: Iterable[int]) -> str:
 
 
 def seconds_of(run: Record, epochs: int) -> float:
-    """Return how long ``run`` would have taken with so many ``epochs``."""
+    """The time that ``run`` would have taken with this number of ``epochs``."""
     once = run.timing.setup_seconds + run.timing.compile_seconds
     return once + (run.timing.total_seconds - once) * epochs / len(run.history)

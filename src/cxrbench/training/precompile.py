@@ -101,7 +101,7 @@ def _tried(job: Job, words: list[str], environment: dict[str, str]) -> tuple[int
 
 
 def _reason(returncode: int, output: str, graphs: int | None) -> str | None:
-    """Return why the cell's graphs are not in the cache, from the tool's output; None when they may be."""
+    """The reason the cell's graphs are not in the cache, from the tool's output, or None."""
     # The tool's own exit code is 1 whatever the trial's was, and 0 when none of its compilers lived.
     messages: dict[str, str] = {}
     for line in output.splitlines():

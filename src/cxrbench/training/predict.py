@@ -58,7 +58,7 @@ def predict(cell: Cell, record: Record, kept: Path, packed: Packed, out: Path, p
 
 
 def _left_out(trained: list[str], shared: list[str], packed: Packed) -> str:
-    """Return which findings and parts are not scored."""
+    """The findings and splits that are not scored."""
     untrained = [finding for finding in packed.findings if finding not in shared]
     absent = [finding for finding in trained if finding not in shared]
     parts = [f"the training part ({len(packed.rows('train')):,} images)"]

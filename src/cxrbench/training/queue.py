@@ -19,7 +19,7 @@ Records = Mapping[Cell, Record]
 
 
 def minutes_of(cell: Cell, study: Study, records: Records) -> float | None:
-    """Return how long ``cell`` takes by runs of its network on its platform, else on any; None: unknown.
+    """The time of ``cell`` by runs of its network on its platform, else on any; None: unknown.
 
     The slowest counts: what took so long on a processor takes an accelerator less.
     """

@@ -295,7 +295,7 @@ class Trainer:
         }
 
     def _buffers(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return what differs between processes in a state of the network, on the host."""
+        """The differences between processes in a state of the network, on the host."""
         return {name: state[name].cpu() for name, _ in self.network.named_buffers()}
 
     # -- checkpoints -------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def _base(network: Any) -> str:
 
 @cache
 def _initial(architecture: str, weights: FileWeights | TimmWeights) -> _Initial:
-    """Return where ``weights`` for ``architecture`` are on this machine; download timm's."""
+    """The path of ``weights`` for ``architecture`` on this machine; download timm's."""
     config: Any = timm.get_pretrained_cfg(architecture)
     if isinstance(weights, FileWeights):
         if missing := weights_missing(weights):
@@ -352,7 +352,7 @@ def keep(path: Path, state: dict[str, torch.Tensor], about: dict[str, Any]) -> N
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return what a file that :func:`keep` wrote says of itself; of others nothing."""
+    """The facts that :func:`keep` wrote into a file; empty for any other file."""
     if path.suffix != ".safetensors":
         return {}
     try:

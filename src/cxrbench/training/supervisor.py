@@ -78,6 +78,7 @@ class _Attempts:
     unsaved: int = 0  # starts that were killed before they saved
     reached: int | None = None  # optimizer steps done when the trainer was last killed
     micro_batch: int | None = None
+    without: dict[str, str] = field(default_factory=dict)  # what failed in an earlier start, and why
     phase_when_killed: Phase = "setup"  # or where the last start ended in another way without a result
 
     @classmethod
@@ -94,7 +95,8 @@ class _Attempts:
         self.count, self.saved = self.count + 1, job.saved
         minutes = job.limits.checkpoint_minutes / _SOONER**self.unsaved
         limits = job.limits.model_copy(update={"checkpoint_minutes": minutes})
-        return job.model_copy(update={"limits": limits, "micro_batch": self.micro_batch or job.micro_batch})
+        update = {"micro_batch": self.micro_batch or job.micro_batch, "without": self.without}
+        return job.model_copy(update={"limits": limits} | update)
 
 
 @dataclass
@@ -248,7 +250,7 @@ def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> Start:
 
 
 def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
-    """Return what the end of a start means; None: start again. Raise what is no result of the cell."""
+    """The status that the end of a start means; None: start again. Raise what is no result of the cell."""
     if start.ending is not Ending.KILLED:
         attempts.saved = None
     if start.ending is not Ending.OK:
@@ -260,6 +262,9 @@ def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
             raise Interrupted(f"{job.cell}: interrupted; saved, and the next call resumes it")
         case Ending.REFUSED:
             raise UserError(start.message)
+        case Ending.NOT_RECORDED if platforms.RECORDING not in attempts.without:
+            attempts.without[platforms.RECORDING] = start.message
+            return None
         case Ending.TIMED_OUT:
             platforms.recover(job.platform)
             return Diagnosis("timed_out", f"stopped after {job.limits.hours:g} h", f"in phase {start.phase}")
@@ -272,6 +277,9 @@ def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
         said = normalise(error_line(start.message if start.reported else start.log))
         kind = f"killed by {start.signal}" if start.signal else "error"
         return Diagnosis("crashed", f"{kind} in phase {start.phase}", start.signal or said)
+    if cause.without and cause.without not in attempts.without:
+        attempts.without[cause.without] = cause.fingerprint
+        return None
     no_memory = cause.status == "out_of_memory"
     if no_memory and job.limits.out_of_memory == "halve" and job.micro_batch % 2 == 0:
         attempts.micro_batch = job.micro_batch // 2

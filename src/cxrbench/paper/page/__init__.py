@@ -9,7 +9,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,11 +28,12 @@ from cxrbench.evidence.record import FAILED, LOG, read_record, short_processor
 from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import formats, items, ledger
 from cxrbench.paper.conclusions import conclusions
+from cxrbench.paper.entries import named_in_sentences
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.formats import Columns, Table, Values, table
 from cxrbench.paper.items import as_text
-from cxrbench.paper.numbers import numbers
 from cxrbench.paper.results import Results, with_interval
+from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
 from cxrbench.study.files import write_text
 from cxrbench.study.names import Cell, UserError
@@ -102,12 +103,12 @@ def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: 
     """Write the page about ``study`` from ``results`` into ``out``. UserError when a table is missing."""
     read, reviewed = Results.read(results, study, recorded), read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
-    gathered = _verdicts(read, states) | _items(read) | _cells(read, states)
+    gathered = _verdicts(read, states) | _answers_and_items(read) | _cells_with_evidence(read, states)
     write_text(out, _render(gathered))
 
 
 def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
-    """Return the status of the cells, what was not expected of it, and the claims, counted and listed."""
+    """The status of the cells, what was not expected of it, and the claims, counted and listed."""
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
     rows = matrix(read.cells, states)
@@ -125,7 +126,7 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
 
 
 def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
-    """Return the claims of a source; the last column opens on demand."""
+    """The claims of a source; the last column opens on demand."""
     columns: Columns = {
         "Id": "id",
         "Verdict": "verdict",
@@ -145,36 +146,52 @@ def _how(row: Any) -> str:
     return " ".join(f"{text.rstrip('.')}.".replace("?.", "?") for text in texts)
 
 
-def _items(read: Results) -> dict[str, Any]:
-    """Return the conclusions, the paper's tables by group, and its figures."""
-    values = numbers(read)
+def _answers_and_items(read: Results) -> dict[str, Any]:
+    """The conclusions, the paper's tables by group, and its figures."""
+    values = values_of(read, named_in_sentences())
+    shown, figures_shown = _shown_items(read, "tables"), _shown_items(read, "figures")
     groups: dict[str, list[_PageTable]] = {}
-    for item in items.tables().values():
+    for item in shown.values():
         caption = as_text(item.caption, values)
         groups.setdefault(item.group, []).append(
             _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
         )
-    questions = _words()["questions"]
-    answers = [
-        (questions[one.topic]["asks"], as_text(questions[one.topic]["run"], values), one)
-        for one in conclusions(values)
-    ]
-    shown_first = [name for _, _, one in answers for name in one.tables]  # a figure has the name of its table
-    figures = sorted(_figures(read, values), key=lambda drawn: drawn[0].name not in shown_first)
-    titles = {name: item.title for name, item in items.tables().items()}
+    answers = conclusions(values)
+    if read.study.own:
+        asked = _own_words()["questions"]
+        answers = [
+            replace(one, asks=asked[one.topic], claims=(), tables=tuple(set(one.tables) & shown.keys()))
+            for one in answers
+            if one.topic in asked
+        ]
+    shown_first = [name for one in answers for name in one.tables]  # a figure has the name of its table
+    drawn = _figures(read, values, figures_shown)
+    figures = sorted(drawn, key=lambda drawn: drawn[0].name not in shown_first)
+    titles = {name: item.title for name, item in shown.items()}
     return {
         "answers": answers,
         "groups": groups,
         "figures": figures,
         "titles": titles,
-        "drawn": items.figures(),
+        "drawn": figures_shown,
     }
 
 
-def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, Markup]]:
-    """Draw every figure; yield it with its caption and its picture."""
+def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
+    """Return the tables or the figures by name: all, or those about an own study, with its captions."""
+    every = items.tables() if kind == "tables" else items.figures()
+    if not read.study.own:
+        return every
+    captions = _own_words()[kind]
+    return {name: replace(item, caption=captions[name]) for name, item in every.items() if name in captions}
+
+
+def _figures(
+    read: Results, values: Values, shown: dict[str, items.Item]
+) -> Iterator[tuple[items.Item, str, Markup]]:
+    """Draw the figures that are shown; yield each with its caption and its picture."""
     with mpl.rc_context(_SVG):
-        for item, figure in drawn_figures(read):
+        for item, figure in drawn_figures(read, shown.values()):
             svg = io.StringIO()
             figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
             text = " ".join(svg.getvalue().split())
@@ -184,8 +201,8 @@ def _figures(read: Results, values: Values) -> Iterator[tuple[items.Item, str, M
             yield item, as_text(item.caption, values), uri
 
 
-def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
-    """Return the list of all cells and the evidence of those that have any."""
+def _cells_with_evidence(read: Results, states: dict[str, State]) -> dict[str, Any]:
+    """The list of all cells and the evidence of those that have any."""
     aurocs = read.metrics.query("metric == 'auroc' and label == 'macro'")
     scores = {cell: with_interval(rows) for cell, rows in aurocs.groupby("cell")}
     ran = read.cells[read.cells["status"] != NOT_RUN]
@@ -207,7 +224,7 @@ def _cells(read: Results, states: dict[str, State]) -> dict[str, Any]:
 
 
 def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
-    """Return the evidence of a row of cells.csv; damaged evidence is named."""
+    """The evidence of a row of cells.csv; damaged evidence is named."""
     cell = Cell.parse(row.cell)
     folder, refused = cell.folder(results / "cells"), ""
     try:
@@ -232,18 +249,18 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _fact_in_words(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {_shown(part)}" for key, part in value.items())
+        return ", ".join(f"{key.replace('_', ' ')} {_fact_in_words(part)}" for key, part in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_fact_in_words, value))
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return formats.text(value, "measured") if isinstance(value, float) else str(value)
 
 
 def _tail(path: Path) -> list[str]:
-    """Return the last lines of a log, each cut after ``WIDTH`` characters."""
+    """The last lines of a log, each cut after ``WIDTH`` characters."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
@@ -253,7 +270,7 @@ def _tail(path: Path) -> list[str]:
 
 
 def _render(gathered: dict[str, Any]) -> str:
-    """Return the page: every value visible and escaped, no script or style allowed but the page's own."""
+    """The page: every value visible and escaped, no script or style allowed but the page's own."""
     environment = Environment(
         loader=PackageLoader(__package__, "."),
         autoescape=True,
@@ -262,16 +279,18 @@ def _render(gathered: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _shown, "address": _address}
+    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _fact_in_words, "address": _anchor}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    texts = {"style": style, "script": script, "policy": policy, "glossary": _words()["glossary"]}
+    unknown = _own_words()["unknown"] if gathered["study"].own else ()
+    glossary = [one for one in _words()["glossary"] if one["term"] not in unknown]
+    texts = {"style": style, "script": script, "policy": policy, "glossary": glossary}
     return environment.get_template("page.html").render(gathered | texts)
 
 
 def visible(value: Any) -> Any:
-    """Return ``value`` as text without control or bidirectional characters and cut; markup stays as it is."""
+    """``value`` as text without control or bidirectional characters and cut; markup stays as it is."""
     if isinstance(value, Markup):
         return value
     text = "" if value is None else str(value)
@@ -282,14 +301,14 @@ def visible(value: Any) -> Any:
 
 
 def _badge(state: object) -> Markup:
-    """Return a verdict or state in its colour, with a link to its meaning."""
+    """A verdict or state in its colour, with a link to its meaning."""
     text = visible(state)
     colours = (name for name, words in _COLOURS.items() if text.startswith(words))
     colour = "bad" if text.endswith(UNEXPECTED) else next(colours, "none")
     term = next((one["term"] for one in _words()["glossary"] if text.startswith(one["term"])), None)
     if term is None:
         return Markup('<span class="badge {}">{}</span>').format(colour, text)
-    return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _address(term), text)
+    return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _anchor(term), text)
 
 
 def _linked(text: object) -> Markup:
@@ -302,12 +321,12 @@ def _linked(text: object) -> Markup:
         if term in used:
             return match[0]
         used.add(term)
-        return f'<a href="#{_address(term)}">{match[0]}</a>'
+        return f'<a href="#{_anchor(term)}">{match[0]}</a>'
 
     return Markup(re.sub(rf"(?<![\w/-])(?i:{forms})(?![\w/-])", link, str(escape(visible(text)))))
 
 
-def _address(term: str) -> str:
+def _anchor(term: str) -> str:
     return f"term-{term.replace(' ', '-')}"
 
 
@@ -316,6 +335,11 @@ def _words() -> Any:
     return tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
 
 
+@cache
+def _own_words() -> Any:
+    return tomllib.loads((resources.files(__package__) / "own.toml").read_text(encoding="utf-8"))
+
+
 def _hash(text: str) -> str:
-    """Return ``text`` as a source of a Content-Security-Policy (W3C CSP3)."""
+    """``text`` as a source of a Content-Security-Policy (W3C CSP3)."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -44,7 +44,8 @@
   }
   if (matchMedia("(max-width: 40rem)").matches) for (const group of all(".group")) group.open = false;
 
-  const ledger = document.getElementById("ledger"), rows = all("tbody tr", ledger), tiles = all("#claims .counts li");
+  // A study of own tables has no claims: what filters them then stands nowhere.
+  const ledger = document.getElementById("ledger") || make("div"), rows = all("tbody tr", ledger), tiles = all("#claims .counts li");
   const label = make("label", { className: "filter" }), field = make("input"), count = make("span");
   let verdict = "all";
   const filter = () => {
@@ -71,7 +72,7 @@
   label.append("Only claims with ", field);
   field.addEventListener("input", filter);
   ledger.before(label, count);
-  filter();
+  if (ledger.parentNode) filter();
 
   const reveal = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -1,0 +1,304 @@
+"""The rows of a :class:`TableSource` under our names, labels as written; every mistake with its place.
+
+They come from CSV, TSV or Parquet files, from an npz of MedMNIST's form, or, without a table, from folders.
+Tables here are indexed by file and row, so that a row's place can be named.
+"""
+
+import ast
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cxrbench.datasets.archives import complete_in, is_archive
+from cxrbench.datasets.packed import Say
+from cxrbench.statistics.columns import read_columns
+from cxrbench.statistics.metrics import MEANS
+from cxrbench.study.config import TableSource
+from cxrbench.study.names import UserError, nearest
+from cxrbench.study.readers import shortened
+from cxrbench.study.recipe import SPLITS
+
+ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them
+KNOWN = ("image", "patient", "split", *ABOUT)
+PICTURES = (".png", ".jpg", ".jpeg")
+DICOM = (".dcm", ".dicom", ".ima")
+_FILE = 1 << 40  # the index of a row is this times the number of its file, plus its row there
+_ALSO_CALLED = {  # in lower case, without what is no letter
+    "image": (
+        "image",
+        "path",
+        "imagepath",
+        "filepath",
+        "filename",
+        "file",
+        "imageindex",
+        "imageid",
+        "dicomid",
+    ),
+    "patient": ("patient", "patientid", "subjectid", "subject", "pid"),
+}
+_BETWEEN = re.compile(r"[|,;]")  # of findings in a list
+_NO_LIST = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+_NO_ARRAYS = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
+_CLASS = "class"  # the column of a folder's name
+
+
+def read_rows(config: TableSource, say: Say = lambda text: None) -> pd.DataFrame:
+    """The rows that are kept: what the files have of :data:`KNOWN`, and a column for each finding.
+
+    Known columns are stripped texts, empty where the file has nothing; labels are texts or numbers.
+    """
+    frames = []
+    for number, (part, path) in enumerate(config.tables.items()):
+        rows = _arrays(path) if path.suffix == ".npz" else _columns(config, path)
+        rows.index += number * _FILE
+        frames.append(rows.assign(**{config.columns.get("split", "split"): part}) if part else rows)
+    if not frames:
+        frames = [_folders(config)]
+    rows, keys = frames[0] if len(frames) == 1 else pd.concat(frames), set[str]()
+    for path in config.join:
+        further = _columns(config, path)
+        keys.update(rows.columns.intersection(further.columns))
+        rows = _joined(config, rows, further, path, say)
+    for column, values in config.keep.items():
+        rows = _kept(config, rows, column, values if isinstance(values, list) else [values])
+    if rows.empty:
+        raise UserError(f"{_first(config)}: the table has no rows; write one for each image")
+    return _under_our_names(config, rows, keys)
+
+
+def place_of(config: TableSource, row: Any) -> str:
+    """The place of a row of :func:`read_rows`: its file, and its line or number there."""
+    number, row = divmod(int(row), _FILE)
+    if not config.tables:
+        return str(config.folder)
+    path = [*config.tables.values()][number]
+    return f"{path}:{row + 2}" if _kind(path) == "CSV" else f"{path}: row {row + 1}"
+
+
+def _first(config: TableSource) -> Path:
+    return next(iter(config.tables.values()), config.folder)
+
+
+def _kind(path: Path) -> str:
+    return {".parquet": "Parquet", ".npz": "npz"}.get(path.suffix.lower(), "CSV")
+
+
+def _columns(config: TableSource, path: Path) -> pd.DataFrame:
+    """The columns of a table's file that are used, under the file's names."""
+    kind = _kind(path)
+
+    def choose(names: list[str]) -> dict[str, str | None]:
+        if config.join:  # by which columns the tables are joined is known later
+            return dict.fromkeys(names, "str")
+        known, findings = _used(config, f"{path}:1", names)
+        texts = [*known.values(), *config.keep, *filter(None, [config.labels])]
+        types: dict[str, str | None] = dict.fromkeys(findings.values(), "category" if kind == "CSV" else None)
+        return types | dict.fromkeys((name for name in texts if name in names), "str")
+
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such table; name a CSV or Parquet file under 'table'")
+    remedy = f"save it as {kind} in UTF-8"
+    return read_columns(path, kind == "CSV", choose, lambda: remedy, missing=[""], delimiters=",;\t")
+
+
+def _used(
+    config: TableSource,
+    where: str,
+    names: list[str],
+    keys: set[str] = frozenset(),  # type: ignore[assignment]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The columns that are used, as our name: the file's; what is known, and findings.
+
+    Columns in ``keys`` join tables. UserError where one is missing.
+    """
+    for ours, theirs in config.columns.items():
+        if theirs not in names:
+            raise UserError(
+                f"{where}: no column '{theirs}', which the config has for {ours}{nearest(theirs, names)}"
+            )
+    known = {name: config.columns.get(name, name) for name in KNOWN}
+    known = {ours: theirs for ours, theirs in known.items() if theirs in names}
+    if "image" not in known:
+        raise UserError(
+            f"{where}: there is no column image{_other_name('image', names)}; add one with each image's path"
+        )
+    if "patient" not in known and config.patient is None and config.patient_pattern is None:
+        raise UserError(
+            f"{where}: there is no column patient{_other_name('patient', names)}; add one, or state "
+            "in the config "
+            "'patient_pattern', if paths name patients, or 'patient: none': each image then counts "
+            "as a patient, "
+            "and intervals are too narrow"
+        )
+    if config.labels is not None:
+        if config.labels not in names:
+            raise UserError(
+                f"{where}: no column '{config.labels}', the config's labels{nearest(config.labels, names)}"
+            )
+        return known, {}
+    renamed = {ours: theirs for ours, theirs in config.columns.items() if ours not in KNOWN}
+    taken = {*known.values(), *renamed.values(), *config.keep, *keys}
+    others = [name for name in names if name not in taken]
+    findings = {name: name for name in others} | renamed
+    if config.findings is not None:
+        for name in config.findings:
+            if name not in findings:
+                raise UserError(
+                    f"{where}: the config's finding '{name}' is not a column{nearest(name, findings)}"
+                )
+        findings = {name: findings[name] for name in config.findings}
+    _check_findings(where, [*findings])
+    return known, findings
+
+
+def _other_name(column: str, names: list[str]) -> str:
+    """A hint at the column that may be the one that is missing, and how to say so; nothing without one."""
+    for name in names:
+        if re.sub(r"[^a-z]", "", name.lower()) in _ALSO_CALLED[column]:
+            return (
+                f"; did you mean '{shortened(name)}'? Then state 'columns: {{{column}: {shortened(name)}}}'"
+            )
+    return ""
+
+
+def _check_findings(where: str, findings: list[str]) -> None:
+    for name in findings:
+        if name in MEANS or not name.strip() or not name.isprintable() or len(name) > 60:
+            raise UserError(
+                f"{where}: no finding can be called '{shortened(name)}'; rename the column, or list "
+                "the findings "
+                f"under 'findings' (up to 60 printable characters, not {', '.join(MEANS)})"
+            )
+    if not findings:
+        raise UserError(f"{where}: there is no column of labels; add one for each finding")
+
+
+def _arrays(path: Path) -> pd.DataFrame:
+    """A row for each image of an npz of MedMNIST's form, and a column for each class or label, by number."""
+    try:
+        with np.load(path) as arrays:
+            given = {part: np.atleast_2d(arrays[f"{part}_labels"].T).T.astype(int) for part in SPLITS}
+            counts = {part: len(arrays[f"{part}_images"]) for part in SPLITS}
+        labels = np.concatenate([given[part] for part in SPLITS])
+        if labels.shape[1] == 1:  # the class of each image
+            labels = (labels == np.unique(labels)).astype(int)
+        names = [f"{part}_{k:06}" for part in SPLITS for k in range(counts[part])]
+        rows = pd.DataFrame({"image": names, "split": [name.partition("_")[0] for name in names]})
+        return rows.join(pd.DataFrame(labels, columns=[str(k) for k in range(labels.shape[1])]))
+    except _NO_ARRAYS as error:
+        raise UserError(
+            f"{path}: no npz of MedMNIST's form, with train_images, train_labels and so on ({error}); "
+            "name such a file, or a CSV or Parquet file"
+        ) from None
+
+
+def _folders(config: TableSource) -> pd.DataFrame:
+    """A row for each image in folders of classes; the part too, where the first folder is a part's."""
+    folder = config.folder
+    paths = complete_in(
+        folder, "name the one with the folders of classes under 'folder'", (*PICTURES, *DICOM)
+    )
+    rows = []
+    for path in paths:
+        *above, name = path.relative_to(folder).parts
+        if not above or is_archive(path):
+            raise UserError(
+                f"{path}: not in the folder of a class; put it there, or name a table under 'table'"
+            )
+        part = above[0] if len(above) > 1 and above[0] in {*SPLITS, *config.parts} else ""
+        rows.append(("/".join((*above, name)), part, above[-1]))
+    table = pd.DataFrame(rows, columns=["image", "split", _CLASS])
+    return table if (table["split"] != "").any() else table.drop(columns="split")
+
+
+def _joined(
+    config: TableSource, rows: pd.DataFrame, further: pd.DataFrame, path: Path, say: Say
+) -> pd.DataFrame:
+    """The rows with the columns of a further table; those without a row there are left out."""
+    if not (keys := [name for name in rows if name in further]):
+        raise UserError(
+            f"{path}: no column of {_first(config)} is in it; join tables that share one, such as an image's"
+        )
+    if (again := further.duplicated(keys)).any():
+        first = ", ".join(further.loc[again.idxmax(), keys].astype(str))
+        raise UserError(
+            f"{path}:{again.idxmax() + 2}: second row for {shortened(first)}; keep one of the two"
+        )
+    merged = rows.merge(further, how="left", on=keys, indicator="_found").set_axis(rows.index)
+    if count := int((absent := merged["_found"] != "both").sum()):
+        say(f"{count:,} rows of {_first(config)} have none in {path}: left out")
+    return merged[~absent].drop(columns="_found")
+
+
+def _kept(config: TableSource, rows: pd.DataFrame, column: str, values: list[Any]) -> pd.DataFrame:
+    where, wanted = _first(config), [*map(str, values)]
+    if column not in rows:
+        raise UserError(
+            f"{where}: no column '{column}', which the config keeps rows by{nearest(column, rows.columns)}"
+        )
+    kept = rows[rows[column].astype(str).isin(wanted)]
+    if kept.empty:
+        there = ", ".join(shortened(value) for value in rows[column].unique()[:5])
+        raise UserError(f"{where}: no row has {column} {' or '.join(wanted)}; it has {there}: correct 'keep'")
+    return kept
+
+
+def _under_our_names(config: TableSource, rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
+    where, folders = str(_first(config)), not config.tables
+    names = [name for name in rows if name != _CLASS] if folders else [*rows]
+    listed = config.model_copy(update={"labels": "image"}) if folders else config  # classes are no columns
+    known, findings = _used(listed, where, names, keys)
+    table = pd.DataFrame({ours: rows[theirs].fillna("") for ours, theirs in known.items()})
+    if config.patient_pattern is not None:
+        found = table["image"].str.extract(f"({config.patient_pattern})", expand=True)[0]
+        if (none := found.isna()).any():
+            place, image = place_of(config, none.idxmax()), shortened(table["image"][none].iloc[0])
+            raise UserError(
+                f"{place}: the path {image} has nothing of 'patient_pattern'; correct one of them"
+            )
+        table["patient"] = found
+    if folders or config.labels is not None:
+        labels = _from_lists(
+            config, where, rows[_CLASS if folders else config.labels].fillna(""), whole=folders
+        )
+        return table.join(labels)
+    return table.join(pd.DataFrame({ours: rows[theirs] for ours, theirs in findings.items()}))
+
+
+def _from_lists(config: TableSource, where: str, texts: pd.Series, whole: bool) -> pd.DataFrame:
+    """A column for each finding that the texts list: 1, 0, or NaN where a text is empty.
+
+    ``whole``: a text is one finding.
+    """
+    cells = texts.astype("category").cat  # a million texts have some hundred distinct ones
+    lists = [[cell] if whole else _in_list(cell) for cell in cells.categories]
+    words = sorted({word for words in lists for word in words})
+    findings = config.findings or words
+    _check_findings(where, findings)
+    wanted = [config.columns.get(name, name) for name in findings]
+    for name in wanted:
+        if name not in words:
+            raise UserError(f"{where}: no image has the config's finding '{name}'{nearest(name, words)}")
+    table = np.array([[float(word in words) for word in wanted] for words in lists])
+    table[[cell == "" for cell in cells.categories]] = np.nan
+    return pd.DataFrame(table[cells.codes], texts.index, findings)
+
+
+def _in_list(cell: str) -> list[str]:
+    """The findings in a text.
+
+    >>> _in_list("Mass|Nodule"), _in_list("['pleural effusion', 'mass']"), _in_list("")
+    (['Mass', 'Nodule'], ['pleural effusion', 'mass'], [])
+    """
+    if cell.startswith("["):
+        try:
+            return [word.strip() for word in ast.literal_eval(cell) if word.strip()]
+        except (*_NO_LIST, AttributeError):
+            pass  # not as Python writes it
+    words = (word.strip(" '\"") for word in _BETWEEN.split(cell.strip("[]")))
+    return [word for word in words if word]
