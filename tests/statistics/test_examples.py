@@ -28,7 +28,6 @@ WITHOUT = {  # public functions that have no example yet: tables of a study, and
             "answers",
             "fixed_patients",
             "patients_by_definition",
-            "power_by_seeds",
             "power_table",
         ),
         *("power_different", "recorded_spreads", "smallest_margin", "sufficient_seeds", "upper_seeds"),
@@ -36,7 +35,6 @@ WITHOUT = {  # public functions that have no example yet: tables of a study, and
     "predictions": {"load_predictions", "read_checked"},
     "runs": {"find_files", "same_files"},
     "sample": {"refitted"},
-    "shares": {"measured_share"},
     "sources": {"halved_scores", "sources"},
 }
 

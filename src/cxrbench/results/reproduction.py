@@ -232,10 +232,8 @@ def _beside(name: str, yours: float, recorded: float, found: Difference, k: int,
     mean = yours - float(found.value[k])
     if not np.isfinite([low, high]).all():
         return _not_judged(name, yours, recorded, "not defined on these images: not judged")
-    origin = (
-        f"prediction interval around {mean:.4f}, the mean of {runs} recorded runs; "
-        f"a change of {found.noticeable()[k]:.4f} is noticed in four of five"
-    )
+    noticed = f"notices a change of {found.noticeable()[k]:.4f} in 4 of 5"
+    origin = f"around {mean:.4f}, the mean of {runs} recorded runs; {noticed}"
     return Line(name, yours, recorded, (high - low) / 2, origin, low <= 0 <= high)
 
 

@@ -306,7 +306,12 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
 
 def p_family(rows: pd.DataFrame) -> np.ndarray:
     """Holm's p values (K,) over ``rows``, each of the test that its verdict stands on: of equivalence
-    (``p_equivalent``), otherwise of a difference (``p_different``). NaN where no test was made."""
+    (``p_equivalent``), otherwise of a difference (``p_different``). NaN where no test was made.
+
+    >>> rows = pd.DataFrame({"verdict": ["equivalent", "different"], "p_different": [0.5, 0.02]})
+    >>> p_family(rows.assign(p_equivalent=[0.01, 0.9])).tolist()
+    [0.02, 0.02]
+    """
     tested = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_different"])
     return holm(tested.astype(float).to_numpy())
 

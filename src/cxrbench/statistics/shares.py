@@ -36,7 +36,7 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     >>> seeds = seeds.assign(difference=seeds["value"] - seeds["value_b"], label="macro", metric="f1_macro")
     >>> seeds = seeds.assign(architecture="net", dataset="a", platform="cpu", dataset_b="b", platform_b="cpu")
     >>> round(float(shares(seeds).iloc[0]["share"]), 3)  # a seed does nearly the same under both settings
-    0.004
+    0.003
     """
     paired = _named_alike(table[(table["seed"] == table["seed_b"]) & table["difference"].notna()])
     by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
