@@ -10,7 +10,12 @@ TABLES = [
     *rules.data_tables.output,
 ]
 MEASURED = files(RECORDED, "bench/*/*.json", "audit/*.csv", "simulated/*.csv", "compile/*/*/*.json")
-READ_BY_TABLES = ["data/reported.csv", "data/published_comparisons.csv", "data/prices.csv", "data/claims.yaml"]
+READ_BY_TABLES = [
+    "data/reported.csv",
+    "data/published_comparisons.csv",
+    "data/prices.csv",
+    "data/claims.yaml",
+]
 # What LaTeX is given besides <generated> and <figures>.
 PAPER_SOURCES = files("paper", "*.tex", "*.bib", "sections/**/*")
 
