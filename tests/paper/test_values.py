@@ -112,7 +112,7 @@ def test_a_line_takes_its_value_from_a_table(monkeypatch, fields: dict[str, str]
     ("fields", "said"),
     [
         ({"column": "word"}, "'key' has 3 rows of different values; say which it takes"),
-        ({"rows": "siez > 2", "take": "count"}, "'key' cannot be read: name 'siez' is not defined; mend"),
+        ({"rows": "sizes > 2", "take": "count"}, "'key' cannot be read: name 'sizes' is not defined; mend"),
         ({"column": "size +", "take": "max"}, "'key' cannot be read: invalid syntax"),
     ],
 )
