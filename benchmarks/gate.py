@@ -257,8 +257,11 @@ def ready_for_the_gate(network: nn.Module) -> None:
     """Set to one what multiplies a block's result by almost nothing at the start, and drop nothing by chance.
 
     Layer scales (timm's ``gamma``) and the zero weights of a block's last norm would hide their block.
+    Weights on a device are left: the start fills them, and reading one may compile a program.
     """
     for name, value in network.named_parameters():
+        if value.device.type != "cpu":
+            continue
         flat = value.detach()
         scale = flat.dim() == 1 and not name.endswith("bias") and abs(float(flat[0])) <= 0.1
         if scale and bool((flat == flat[0]).all()):

