@@ -151,7 +151,7 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
         ("results/scoring.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
         ("datasets/split.py", ["data_tables", "tables", "paper"], ["train", "adopt", "evaluate"]),
         ("paper/.#tables.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
-        ("paper/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate", "statistics", "claims"]),
+        ("paper/tables.py", ["tables", "paper"], ["train", "adopt", "evaluate", "cells", "statistics"]),
         ("training/method.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
     ],
 )
