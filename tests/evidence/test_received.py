@@ -640,3 +640,8 @@ def test_the_limited_reader_reads_what_the_other_reads(place: Path) -> None:
     archive = archived(place)
     assert unpack_limited(archive, place / "one") == unpack(archive, place / "two") == [NEW]
     assert verify_recorded(DATA, STUDY).problems == []
+
+
+def test_a_drivers_version_is_no_address() -> None:
+    row = {"driver": "aws-neuronx-dkms 2.29.0.0", "device": "10.0.0.1", "rows": [{"driver": "2.31.1.0"}]}
+    assert private.cleaned(row, private.without_places) == row | {"device": "<address>"}

@@ -131,9 +131,15 @@ def _names() -> re.Pattern[str] | None:
 
 
 def cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """Return nested JSON with every text cleaned; keys stay."""
+    """Return nested JSON with every text cleaned; keys stay.
+
+    A driver's version may look like an address (2.29.0.0): of it only who built it is taken out.
+    """
     if isinstance(value, dict):
-        return {key: cleaned(part, clean) for key, part in value.items()}
+        return {
+            key: _USERS.sub(NAME, part) if key == "driver" and isinstance(part, str) else cleaned(part, clean)
+            for key, part in value.items()
+        }
     if isinstance(value, list):
         return [cleaned(part, clean) for part in value]
     return clean(value) if isinstance(value, str) else value
