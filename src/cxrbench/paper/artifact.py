@@ -108,7 +108,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
     if experiment.beside and also:
         other = tolerances(experiment.beside, read.recorded)
         apart = next(line.recorded for line in scores) - next(line.recorded for line in other)
-        result += f"; with {experiment.beside} the difference is {apart:+.4f}"
+        result += f". With {experiment.beside} the difference is {apart:+.4f}"
     machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
     runs = [timing, *([also.timing] if also else [])]
     took = sum(
