@@ -77,7 +77,7 @@ SAID = {
         "({precision/seeds} seeds).",
         f"The best mean AUROC at {{largest/pixels}} pixels is {BEST}, on {{largest/patients}} patients.",
         "With {power/seeds} seeds, equal platforms would be found equivalent for ConvNeXt-Pico in "
-        "{power/convnext_pico/shared}% of studies if they share what the two precisions share, in "
+        "{power/convnext_pico/shared}% of studies if they share what fp32 and bf16 share, in "
         "{power/convnext_pico/alone}% if they share nothing; then {power/convnext_pico/alone/needed} seeds "
         "suffice.",
         f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",
@@ -147,10 +147,12 @@ FIXED = {  # place -> reason -> texts
             *(
                 "AWS Machine Learning Blog, 2026-05-07",
                 "valid until 2025-01-01",
-                "(article 28)",
-                "(article 9)",
+                "the default is 0.",
+                "Article 28 asks",
+                "article 9 of the GDPR",
+                "GDPRhub, article 9; EDPB, Guidelines 07/2020, section 1.3.",
             ),
-            *("of one or three years", "two undated rows", "undated and of two regions"),
+            *("for one or three years", "two undated rows", "undated and of two regions"),
         ],
     },
     "abstract": {},

@@ -78,7 +78,7 @@ def test_shared_seeds_are_compared_and_others_left_out():
 def test_a_score_that_is_undefined_says_so_and_not_that_an_interval_holds_zero():
     only_test = IMAGES[IMAGES["split"] == "test"]  # nothing to tune a threshold on, so no F1
     cells = cells_of(("nih128-64px", 1.0), ("nih128-64px-bf16", 1.0), images=only_test)
-    whole = contrasts(estimated(cells), study_of(NIH)).query("differs == 'precision'")
+    whole = contrasts_of(estimated(cells), NIH).query("differs == 'precision'")
     undefined = whole["difference"].isna()
     assert undefined.any() and not undefined.all()
     assert whole["reason"][undefined].str.startswith("undefined: a run has no value (F1 has none").all()
