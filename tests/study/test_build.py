@@ -69,11 +69,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory, latex: None) -> Path:
     return folder
 
 
+WRITTEN_FIRST = {"results/study.json", "results/named.json"}  # whenever the graph is read
+
+
 def sources(folder: Path) -> dict[str, set[str]]:
     """Each input that no rule makes, with the rules that read it."""
     known, readers = jobs(folder), defaultdict(set)
     for job in known.values():
-        for name in set(job["input"]) - known.keys() - {"results/study.json"}:
+        for name in set(job["input"]) - known.keys() - WRITTEN_FIRST:
             readers[name].add(job["rule"])
     return readers
 
