@@ -75,16 +75,14 @@ SAID = {
         "training per platform cannot show the preprint's difference of {difference} here.",
         "In fp32 and bf16 the mean AUROC of {precision/networks} is equivalent within {margin} "
         "({precision/seeds} seeds).",
-        f"The best mean AUROC at {{largest/pixels}} pixels is {BEST}, on {{largest/patients}} patients.",
         "With {power/seeds} seeds, equal platforms would be found equivalent for ConvNeXt-Pico in "
-        "{power/convnext_pico/shared}% of studies if they share what fp32 and bf16 share, in "
-        "{power/convnext_pico/alone}% if they share nothing; then {power/convnext_pico/alone/needed} seeds "
-        "suffice.",
+        "{power/convnext_pico/shared}% of studies if they share what fp32 and bf16 share. If they share "
+        "nothing, it is {power/convnext_pico/alone}%, and {power/convnext_pico/alone/needed} seeds suffice.",
         f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} trainings on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
-        "Open. | {power/plan} seeds of ConvNeXt-Pico on each",
+        "Open. | {power/convnext_pico/alone/needed} seeds of ConvNeXt-Pico on each",
         "show a difference of {difference} in F1? | {pairs/recipes} recipes with several seeds | No: in "
         "{pairs/recipes/above} of them the typical pair of seeds differs by more (). | {to see/runs/low} "
         "to {to see/runs/high} seeds per platform, or "
