@@ -198,7 +198,7 @@ def test_the_entry_script_says_what_is_missing(bundled: Path, tmp_path: Path) ->
     channel, kept = {"SM_CHANNEL_TRAINING": str(tmp_path / "channel")}, {"SM_MODEL_DIR": str(tmp_path)}
     for cell, places, message in (
         ("a/b/cpu/seed0", kept, "SM_CHANNEL_TRAINING is not set"),
-        ("phantom-32px/b/cpu/seed0", channel | kept, "not packed yet"),
+        ("phantom-32px/resnet18/cpu/seed0", channel | kept, "not packed yet"),
         ("other/b/cpu/seed0", channel | kept, "unknown dataset 'other'"),
     ):
         done = entry(bundled, "--cell", cell, **places)
