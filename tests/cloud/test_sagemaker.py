@@ -199,7 +199,7 @@ def test_the_entry_script_says_what_is_missing(bundled: Path, tmp_path: Path) ->
     for cell, places, message in (
         ("a/b/cpu/seed0", kept, "SM_CHANNEL_TRAINING is not set"),
         ("phantom-32px/resnet18/cpu/seed0", channel | kept, "not packed yet"),
-        ("other/b/cpu/seed0", channel | kept, "unknown dataset 'other'"),
+        ("other/resnet18/cpu/seed0", channel | kept, "unknown dataset 'other'"),
     ):
         done = entry(bundled, "--cell", cell, **places)
         assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
