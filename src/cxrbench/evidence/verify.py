@@ -89,7 +89,7 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
     problems += compile_problems(root)
     not_checked: list[str] = []
     problems += commit_problems(root, records, not_checked)
-    notes += [f"{cell.folder(root) / RECORD}: {text}" for cell, text in other_recipes(root, records)]
+    notes += [f"{cell}: {text}" for cell, text in other_recipes(root, records)]
     not_checked += sorted(rows.not_checked)
     return Verified(cells, [*map(printable, problems)], not_checked, signature, [*map(printable, notes)])
 
