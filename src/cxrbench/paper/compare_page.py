@@ -7,7 +7,6 @@ dark mode too, and keeps its letters as text. No date is written: the same compa
 from __future__ import annotations
 
 import io
-import re
 import shlex
 from collections.abc import Sequence
 from html import escape
@@ -121,13 +120,13 @@ def _forest(axes: Axes, found: Comparison, rows: Sequence[dict[str, Any]]) -> No
 def write_page(found: Comparison, path: Path, sources: Sequence[str], options: str = "") -> None:
     """Write the page; ``sources`` and ``options`` are those of the command, for its reader."""
     head, lines = words.table(found)
-    _, answer, rest = re.split(r"^(\w+(?: \w+)?): ", words.sentence(found), maxsplit=1)
+    answer, grounds = words.verdict_and_grounds(found)
     main = found.main
     values = {
         "title": f"{answer}: {' against '.join(sources)}",
         "verdict": main["verdict"],
         "answer": answer,
-        "sentence": rest[0].upper() + rest[1:],
+        "sentence": grounds[0].upper() + grounds[1:],
         "sides": "".join(
             f"<li><b>{side}</b>: <code>{escape(source)}</code></li>"
             for side, source in zip("AB", sources, strict=False)

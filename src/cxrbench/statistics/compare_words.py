@@ -44,10 +44,20 @@ def sentence(found: Comparison) -> str:
     >>> sentence(compare_runs({0: predictions(0)}, {0: predictions(1)})).partition(" (")[0]
     'Inconclusive: mean AUROC differs by +0.0080'
     """
+    return ": ".join(verdict_and_grounds(found))
+
+
+def verdict_and_grounds(found: Comparison) -> tuple[str, str]:
+    """The two parts of :func:`sentence`: the verdict, and what it rests on.
+
+    >>> from cxrbench.statistics import compare_runs
+    >>> from cxrbench.statistics.examples import predictions
+    >>> verdict_and_grounds(compare_runs({0: predictions(0)}, {0: predictions(1)}))[0]
+    'Inconclusive'
+    """
     row, verdict = found.main, Verdict(found.verdict)
-    return (
-        f"{_OPENINGS[verdict]}: {_because(row, verdict, found.reference)}. {_compared(row, found.reference)}."
-    )
+    because = _because(row, verdict, found.reference)
+    return _OPENINGS[verdict], f"{because}. {_compared(row, found.reference)}."
 
 
 def _because(row: Mapping[str, Any], verdict: Verdict, reference: bool) -> str:
