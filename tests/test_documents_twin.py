@@ -115,7 +115,7 @@ FIXED = {  # place -> reason -> texts
         "jobs, instances and the bound from rooflines: tests/cost/test_practitioner.py computes them again": [
             *("(an hour on a g5.xlarge)", "a third of its time", "(two weeks on a g5.xlarge)", "RTX 3090"),
             *("93 to 100 % of networks", "a factor of two for 99 % or more", "0.59 to 1.02 times"),
-            *("(four networks", "was 3.0 to 8.4 times smaller"),
+            *("(4 networks", "was 3.0 to 8.4 times smaller"),
         ],
         "releases and announcements of Neuron's SDK": [
             *("SDK 2.30 on (released 2026-05-21)", "(SDK 2.33, 2026-10-19)", "announcement of 2026-05-20"),

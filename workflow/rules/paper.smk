@@ -15,6 +15,9 @@ READ_BY_TABLES = [
     "data/published_comparisons.csv",
     "data/prices.csv",
     "data/claims.yaml",
+    "data/registry.csv",
+    "data/timm_training.csv",
+    "data/timm_inference.csv",
 ]
 # What LaTeX is given besides <generated> and <figures>.
 PAPER_SOURCES = files("paper", "*.tex", "*.bib", "sections/**/*")

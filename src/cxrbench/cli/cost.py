@@ -363,17 +363,8 @@ def cost_report(
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
-    page: Annotated[
-        Path | None, typer.Option(help="Renew the table of jobs in this page, docs/practitioner.md, instead.")
-    ] = None,
 ) -> None:
     """Write all tables of the paper's section on cost."""
-    from cxrbench.cost.costs import pricing_of
-    from cxrbench.cost.prices import read_prices
     from cxrbench.cost.write import write_cost_tables
-    from cxrbench.paper.practitioner import write_page
 
-    if page:
-        write_page(page, read_prices(prices), pricing_of(study))
-    else:
-        write_cost_tables(results, study, prices, recorded)
+    write_cost_tables(results, study, prices, recorded)

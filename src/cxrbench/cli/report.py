@@ -94,31 +94,20 @@ def paper(
 
 
 @app.command()
-def readme(
+def documents(
     results: BuiltOption = RESULTS,
-    readme: Path = Path("README.md"),
-    commands: Path = Path("docs/commands.md"),
-    figure: Path = Path("docs/variance.png"),
+    folder: Annotated[Path, typer.Option(help="The checkout.")] = Path("."),
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Rewrite what is generated in README.md and docs/commands.md. Run `make paper-from-evidence` before."""
-    from cxrbench.paper.readme import write_readme
+    """Write README.md, ARTIFACT.md and docs/practitioner.md from paper/documents; renew docs/commands.md.
 
-    write_readme(_results(results, study, recorded), readme, commands, figure)
+    Run `make paper-from-evidence` before.
+    """
+    from cxrbench.paper.documents import write_documents
 
-
-@app.command()
-def artifact(
-    results: BuiltOption = RESULTS,
-    markdown: Path = Path("ARTIFACT.md"),
-    study: StudyOption = STUDY,
-    recorded: RecordedOption = RECORDED,
-) -> None:
-    """Rewrite the generated parts of ARTIFACT.md. Run `make paper-from-evidence` before."""
-    from cxrbench.paper.artifact import write_markdown
-
-    write_markdown(_results(results, study, recorded), markdown)
+    for path in write_documents(_results(results, study, recorded), folder):
+        say(f"wrote {path}")
 
 
 @app.command()

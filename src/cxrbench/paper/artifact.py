@@ -14,7 +14,6 @@ from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import Verdict
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
-from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.formats import ends, missing
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
@@ -150,9 +149,3 @@ def as_sections(table: pd.DataFrame) -> str:
             "\n\n".join([f"### {row['']}. {row['Experiment']}", f"```sh\n{commands}\n```", "\n".join(lines)])
         )
     return "\n" + "\n\n".join(parts) + "\n\n"
-
-
-def write_markdown(read: Results, path: Path) -> None:
-    """Renew the generated parts of ARTIFACT.md."""
-    blocks = {"main": as_markdown(main_claims(read)), "experiments": as_sections(experiments(read))}
-    renew(path, blocks)

@@ -20,6 +20,8 @@ from cxrbench.study.names import UserError, and_more
 FILE = "src/cxrbench/paper/values.toml"  # in messages
 # Of LaTeX: what is named outside of its comments.
 _NAMED = re.compile(r"\\(?:val|ifany|ifmany)\{([^{}#]*)\}")
+TEMPLATES = Path("documents")  # below the folder of the paper
+_IN_MARKDOWN = re.compile(r"""\{\{\s*value\("([^"]+)"\)""")
 _COMMENT = re.compile(r"(?<!\\)%.*")
 
 
@@ -71,11 +73,19 @@ def named_in_latex(text: str) -> set[str]:
     return set(_NAMED.findall(_COMMENT.sub("", text)))
 
 
+def named_in_markdown(template: str) -> set[str]:
+    """The keys that a template of paper/documents names by ``value("key")``."""
+    return set(_IN_MARKDOWN.findall(template))
+
+
 def named(paper: Path) -> dict[str, list[str]]:
-    """Every key that a document names, with where: LaTeX below ``paper``, and :func:`named_in_sentences`."""
+    """Every key that a document names, with where: LaTeX and templates below ``paper``, and
+    :func:`named_in_sentences`."""
     where = named_in_sentences()
-    for path in sorted([*paper.glob("*.tex"), *paper.glob("sections/**/*.tex")]):
-        for key in named_in_latex(path.read_text(encoding="utf-8")):
+    latex = ((path, named_in_latex) for path in (*paper.glob("*.tex"), *paper.glob("sections/**/*.tex")))
+    markdown = ((path, named_in_markdown) for path in (paper / TEMPLATES).rglob("*.jinja"))
+    for path, keys_in in sorted((*latex, *markdown), key=lambda of: of[0]):
+        for key in sorted(keys_in(path.read_text(encoding="utf-8"))):
             where.setdefault(key, []).append(str(path))
     return dict(sorted(where.items()))
 

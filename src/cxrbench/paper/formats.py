@@ -136,6 +136,7 @@ KINDS = {
     "hours": Kind(".3f"),
     "seconds": Kind(".1f"),
     "speed": Kind(".0f"),
+    "speed_given": Kind(",.1f"),  # images/s, as published
     "ratio": Kind(".2f"),
     "share": Kind(".0%"),
     "gain": Kind("+.1%"),

@@ -1,16 +1,20 @@
-"""The generated table of docs/practitioner.md: what three sizes of jobs take and cost on usual instances."""
+"""What docs/practitioner.md says: three sizes of jobs, an example, and from when a port pays."""
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
+from cxrbench.compile.reports import read_reported
 from cxrbench.cost.devices import DEVICES
-from cxrbench.cost.prices import price
-from cxrbench.cost.published import published_speed
-from cxrbench.paper.blocks import as_markdown, renew
+from cxrbench.cost.prices import NoPrice, price, read_prices
+from cxrbench.cost.published import leave_one_card_out, published_speed
+from cxrbench.cost.ratios import thresholds
+from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Range, text
+from cxrbench.paper.results import Results
 from cxrbench.study.config import Pricing
 
 
@@ -33,6 +37,11 @@ INSTANCES = (
     *("g6.xlarge", "g5.xlarge", "g6e.xlarge", "g5.12xlarge", "g6e.12xlarge", "p4d.24xlarge", "p5.4xlarge"),
     "p5.48xlarge",
 )
+PRICES = Path("data/prices.csv")
+GPU = "g5.xlarge"  # that ports are judged against
+IMAGES, SCORED, EPOCHS, SPEED = 60_000, 6_000, 10, 250  # of the example; images/s in training
+FORWARD = 1 / 3  # of a training step's time, for an image that is scored
+PORTING_USD, RATIO, HORIZON_MONTHS = 20_000, 0.77, 12  # of the example; RATIO: Trainium's cost over the GPU's
 
 
 def jobs_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
@@ -55,21 +64,78 @@ def jobs_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def write_page(page: Path, prices: pd.DataFrame, pricing: Pricing) -> None:
-    """Renew the table in ``page``."""
-    table = jobs_table(prices, pricing)
+def jobs(read: Results) -> pd.DataFrame:
+    """:func:`jobs_table` at the newest prices of the study's region; no rows where one is unknown."""
+    with suppress(NoPrice):
+        return jobs_table(read_prices(PRICES), read.study.prices)
+    return pd.DataFrame()
+
+
+def cheapest_jobs(read: Results) -> pd.DataFrame:
+    """The row of each job's cheapest instance, by the middle of its range."""
+    rows = jobs(read)
+    return rows if rows.empty else rows.loc[rows.groupby("job")["usd_middle"].idxmin()]
+
+
+def named_or(instances: pd.Series) -> str:
+    """Names with ``or`` before the last."""
+    *others, last = instances
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def scaling(read: Results) -> pd.DataFrame:
+    """How well the scaling of speeds predicts timm's other cards: shares of networks, a row per card."""
+    return leave_one_card_out()
+
+
+def example(read: Results) -> pd.DataFrame:
+    """A row about the example: what one run takes and costs on the GPU, and what a port must bring.
+
+    No row where the study's region has no price of the GPU.
+    """
+    pricing = read.study.prices
+    try:
+        rate = price(read_prices(PRICES), GPU, pricing.region, pricing.basis, pricing.as_of)
+    except NoPrice:
+        return pd.DataFrame()
+    hours = EPOCHS * (IMAGES + SCORED * FORWARD) / SPEED / 3600
+    usd = hours * rate["usd_per_hour"]
+    monthly = PORTING_USD / HORIZON_MONTHS / (1 - RATIO)
+    row = {"minutes": 60 * hours, "usd": usd, "runs": PORTING_USD / usd, "monthly": monthly}
+    return pd.DataFrame([row | {name: rate[name] for name in ("usd_per_hour", "as_of")}])
+
+
+def threshold(read: Results) -> pd.DataFrame:
+    """The row of :func:`~cxrbench.cost.ratios.thresholds` of the cheapest instance that can be trained on."""
+    return thresholds(read_prices(PRICES), GPU, read.study.prices).head(1)
+
+
+def inference_of_a_convnext(read: Results) -> pd.DataFrame:
+    """The published speeds of a ConvNeXt's inference on Trainium2, a row per device."""
+    rows = read_reported()
+    return rows[(rows["architecture"] == "convnext_tiny") & (rows["part"] == "forward")]
+
+
+def capacity_blocks(read: Results) -> pd.DataFrame:
+    """The prices of capacity blocks, which end on a day."""
+    prices = read_prices(PRICES)
+    return prices[prices["basis"] == "capacity_block"]
+
+
+def jobs_in_markdown(read: Results) -> str:
+    """The table of jobs and instances in Markdown, with region and date of its prices."""
+    rows, pricing = jobs(read), read.study.prices
     shown = pd.DataFrame({"instance (USD/h)": [
         f"{row.instance} ({row.usd_per_hour:.2f})"
-        for row in table.drop_duplicates("instance").itertuples()
+        for row in rows.drop_duplicates("instance").itertuples()
     ]})  # fmt: skip
     for job in JOBS:
-        rows = table[table["job"] == job.size]
         named = f"{job.size}: {job.images:,} x {job.pixels} px, {job.epochs} epochs, {job.network}"
         shown[named] = [
             f"{text(Range(row.hours_low, row.hours_high), 'short')} h, "
             f"{text(Range(row.usd_low, row.usd_high), 'short')} USD"
-            for row in rows.itertuples()
+            for row in rows[rows["job"] == job.size].itertuples()
         ]
-    dates = ", ".join(sorted(set(table["as_of"])))
+    dates = ", ".join(sorted(set(rows["as_of"])))
     where = f"{pricing.region}, {pricing.basis.replace('_', ' ')}, {dates}"
-    renew(page, {"jobs": f"{as_markdown(shown)}Prices: {where}.\n"})
+    return f"{as_markdown(shown)}Prices: {where}.\n"

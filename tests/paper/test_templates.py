@@ -1,0 +1,173 @@
+"""Documents from templates; the numbers of docs/practitioner.md are computed again, its advice follows."""
+
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from conftest import ROOT
+from cxrbench.compile.audit import read_audit
+from cxrbench.cost.estimate import equal_shares, work_of
+from cxrbench.cost.prices import price, read_prices
+from cxrbench.cost.published import leave_one_card_out
+from cxrbench.cost.ratios import PREPRINT_RATIO, thresholds
+from cxrbench.paper import practitioner
+from cxrbench.paper.documents import write_documents
+from cxrbench.paper.entries import named_in_markdown
+from cxrbench.paper.practitioner import jobs_in_markdown, jobs_table
+from cxrbench.paper.results import Results
+from cxrbench.paper.values import values_of
+from cxrbench.study.config import Pricing, read_study
+from cxrbench.study.names import UserError
+
+from .conftest import made_up
+
+PAGE = ROOT / "docs/practitioner.md"
+NETWORKS = ("convnext_pico", "convnext_tiny", "resnet18", "resnet50")
+
+
+@pytest.fixture
+def prices() -> pd.DataFrame:
+    return read_prices(ROOT / "data/prices.csv")
+
+
+def said() -> str:
+    return " ".join(PAGE.read_text(encoding="utf-8").split())
+
+
+def test_the_page_follows_prices_and_speeds(tmp_path: Path, monkeypatch) -> None:
+    """If this fails after a price changed: make paper-from-evidence, then cxrbench report documents."""
+    monkeypatch.chdir(ROOT)
+    read = made_up(study=read_study(ROOT / "config/config.yaml"))
+    assert jobs_in_markdown(read) in PAGE.read_text(encoding="utf-8")
+    dearer = tmp_path / "prices.csv"
+    prices = pd.read_csv("data/prices.csv", dtype=str, keep_default_na=False)
+    here = (prices["instance"] == "g5.xlarge") & (prices["basis"] == "on_demand")
+    prices.loc[here, "usd_per_hour"] = "2.012"
+    prices.to_csv(dearer, index=False)
+    monkeypatch.setattr(practitioner, "PRICES", dearer)
+    assert "g5.xlarge (2.01)" in jobs_in_markdown(read)
+    changed = {key: str(one) for key, one in values_of(read, ["example/usd", "example/runs"]).items()}
+    assert changed == {"example/usd": "1.39", "example/runs": "14,430"}, "twice the price"
+
+
+def test_the_template_has_no_number_that_was_found(monkeypatch) -> None:
+    """What a value says is named; what is left are sources, their dates, and names."""
+    template = (ROOT / "paper/documents/docs/practitioner.md.jinja").read_text(encoding="utf-8")
+    named = named_in_markdown(template)
+    assert len(named) > 30
+    prose = re.sub(r"\{\{.*?\}\}", "", template)
+    read = made_up(study=read_study(ROOT / "config/config.yaml"))
+    monkeypatch.chdir(ROOT)
+    shown = values_of(
+        read, [key for key in named if key.startswith(("jobs", "example", "threshold", "inference"))]
+    )
+    assert len(shown) > 20
+    for key, value in shown.items():
+        if re.fullmatch(r"[\d,]+\.?\d*", number := str(value)) and len(number) > 2:
+            assert number not in prose, f"{key} is typed as {number}"
+
+
+def test_the_advice_follows_from_the_table(prices) -> None:
+    """The cheapest by the middle of its range, and which instances end the largest job within a day."""
+    table = jobs_table(prices, Pricing()).set_index(["job", "instance"])
+    for job in ("small", "large", "very large"):
+        assert table.loc[job]["usd_middle"].idxmin() == "g6e.xlarge", job
+    hours = table["hours_middle"]
+    assert 0.5 < hours["small", "g5.xlarge"] < 2 and 16 < hours["large", "g5.xlarge"] < 32
+    assert 10 * 24 < hours["very large", "g5.xlarge"] < 18 * 24
+    in_a_day = hours["very large"][hours["very large"] < 24].index
+    assert set(in_a_day) == {"p4d.24xlarge", "p5.48xlarge"}
+    one, cheapest = table.loc[("very large", "p5.4xlarge")], table.loc[("very large", "g6e.xlarge")]
+    assert one["hours_middle"] / cheapest["hours_middle"] == pytest.approx(1 / 3, abs=0.05)
+    assert 1 < one["usd_middle"] / cheapest["usd_middle"] < 1.2
+    assert (
+        table.loc[("large", "p5.4xlarge"), "usd_middle"]
+        < 1.2 * table.loc[("large", "g6e.xlarge"), "usd_middle"]
+    )
+    words = said()
+    first = PAGE.read_text().split("<!-- begin jobs -->")[0].splitlines()
+    named = {name for line in first[2:12] for name in re.findall(r"\b[gp]\d\w*\b", line)}
+    assert named >= {"g5", "g6e", "p4d", "p5"}
+    assert "a g6e.xlarge is still the cheapest" in words and "ends it within a day" in words
+
+
+def test_every_number_of_the_page_is_recomputed(prices) -> None:
+    here, there = (price(prices, name, "us-east-1", "on_demand") for name in ("g5.xlarge", "trn1.2xlarge"))
+    audit = read_audit(ROOT / "data/recorded")
+    shares = [
+        equal_shares(work_of(audit, name, 224, precision), precision, there.to_dict(), here.to_dict())
+        for name in NETWORKS
+        for precision in ("bf16", "fp32")
+    ]
+    hours = 10 * (60_000 + 6_000 / 3) / 250 / 3600
+    usd = hours * here["usd_per_hour"]
+    row = thresholds(prices, "g5.xlarge", Pricing()).iloc[0]
+    quality = leave_one_card_out()
+    for sentence in (
+        f"costs {min(shares):.2f} to {max(shares):.2f} times as much on a trn1.2xlarge",
+        f"{PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that Trainium's share "
+        f"was {PREPRINT_RATIO.low / max(shares):.1f} to {PREPRINT_RATIO.high / min(shares):.1f} times",
+        f"take {60 * hours:.0f} minutes and {usd:.2f} USD on a g5.xlarge ({here['usd_per_hour']} USD an "
+        f"hour, us-east-1, on demand, {here['as_of']})",
+        f"A port of 20,000 USD costs as much as {20_000 / usd:,.0f} such runs",
+        f"above {row['price_ratio']:.2f} times the images/s of a g5.xlarge**, on a {row['instance']}",
+        f"({row['usd_per_hour']} USD an hour in {row['region']}, {row['usd_per_hour_gpu']} in",
+        f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
+        f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
+        f"for {100 * quality['within_two'].min():.0f} % or more",
+    ):
+        assert sentence in said(), sentence
+    assert row["mixed"] == "two regions" and math.isclose(row["usd_per_hour"], 2.7396)
+    assert set(prices.loc[prices["basis"] == "capacity_block", "until"]) == {"2025-01-01"}
+    assert len(prices[prices["basis"].str.startswith("reserved")]) == 2
+
+
+def test_a_study_of_another_region_has_no_such_values_and_no_error(monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    study = read_study(ROOT / "config/config.yaml")
+    elsewhere = study.model_copy(update={"prices": Pricing(region="mars-1"), "datasets": {}})
+    template = (ROOT / "paper/documents/docs/practitioner.md.jinja").read_text(encoding="utf-8")
+    keys = {"download/nih128-32px"} | {
+        key for key in named_in_markdown(template) if key.startswith(("jobs/", "ex"))
+    }
+    shown = values_of(made_up(study=elsewhere), keys)
+    assert "download/nih128-32px" not in shown and "example/usd" not in shown and "example/images" in shown
+    assert not [key for key in shown if key.startswith(("jobs/cheapest", "jobs/in a day"))]
+
+
+def checkout(folder: Path, template: str) -> Path:
+    """A folder with one template and the page of commands."""
+    (folder / "paper/documents").mkdir(parents=True)
+    (folder / "paper/documents/PAGE.md.jinja").write_text(template)
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs/commands.md", folder / "docs")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("one\n{{ findngs }}\n", "'findngs' is undefined"),
+        ("one\n{{ value('cells/run' }}\n", "PAGE.md.jinja:2: unexpected '}'"),
+    ],
+)
+def test_a_template_that_cannot_be_rendered_is_named(
+    read: Results, tmp_path: Path, template: str, said: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as raised:
+        write_documents(read, checkout(tmp_path, template))
+    assert "paper/documents/PAGE.md.jinja" in str(raised.value) and str(raised.value).endswith(
+        "mend it there"
+    )
+    assert not (tmp_path / "PAGE.md").exists()
+
+
+def test_a_template_has_values_and_says_what_was_not_run(read: Results, tmp_path: Path) -> None:
+    template = 'Of {{ value("cells/total") }} cells {{ value("cells/ran/on the moon") }}. {{ status }}'
+    written = write_documents(read, checkout(tmp_path, template))
+    assert [path.name for path in written] == ["PAGE.md", "commands.md", "variance.png"]
+    assert re.match(r"Of \d{3} cells not run\. \*\*Nothing here has run", (tmp_path / "PAGE.md").read_text())
