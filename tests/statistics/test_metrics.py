@@ -37,6 +37,21 @@ def value(table, label, metric):
     return found
 
 
+def test_many_patients_need_fewer_draws_for_the_calibration_by_chance(common) -> None:
+    two = common[[column for column in common if not column.startswith(("label_", "score_"))]].join(
+        common[[*common.filter(like="label_").columns[:2], *common.filter(like="score_").columns[:2]]]
+    )
+    many = pd.concat([two.query("split == 'test'")] * 30, ignore_index=True)
+    many = many.assign(image=many.index.astype(str), patient=many.index)
+    assert len(many) > 10_000
+    found, same, exact = (
+        evaluate(many, replicates=draws).table.query("metric == 'calibration_error_by_chance'")["value"]
+        for draws in (None, 2000 * 5000 // len(many), 2000)
+    )
+    assert (found == same).all() and (found != exact).all()
+    assert np.abs(found / exact - 1).max() < 0.05
+
+
 def test_f1_of_whole_images_has_no_value_without_a_threshold(common) -> None:
     few = pd.concat([common.query("split == 'val'").head(6), common.query("split == 'test'")])
     table, notes = evaluate(few, replicates=20)

@@ -44,7 +44,12 @@ def evaluate(
     sources: Annotated[list[Path] | None, typer.Argument(help=SOURCE, metavar="SOURCE...")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
-    replicates: Annotated[int, typer.Option(min=1, help="Draws for the calibration error by chance.")] = 2000,
+    replicates: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Draws for the calibration error by chance. Default: 2,000, for large data fewer."
+        ),
+    ] = None,
     positive_patients: Annotated[
         int,
         typer.Option(min=1, help="The main endpoint is over findings with so many positive test patients."),

@@ -18,7 +18,7 @@ MANY_FINDINGS = 200  # from here on more than seconds: 10 s of one core for 300 
 CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
 
 
-def evaluate_cell(record_path: Path, replicates: int, least: int) -> Evaluation:
+def evaluate_cell(record_path: Path, replicates: int | None, least: int) -> Evaluation:
     """Return the metrics of a cell's test part (rows of metrics.csv); no rows for a failed cell.
 
     The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
@@ -39,7 +39,7 @@ def evaluate_cell(record_path: Path, replicates: int, least: int) -> Evaluation:
 
 
 def evaluate_file(
-    path: Path, replicates: int, least: int, say: Callable[[str], None] = lambda text: None
+    path: Path, replicates: int | None, least: int, say: Callable[[str], None] = lambda text: None
 ) -> Evaluation:
     """Return the metrics of a predictions file from anywhere, and notes on what it lacks.
 
@@ -72,7 +72,7 @@ def _run_of(path: Path) -> Cell | None:
     return None
 
 
-def evaluate_cells(records: Sequence[Path], replicates: int, least: int) -> Evaluation:
+def evaluate_cells(records: Sequence[Path], replicates: int | None, least: int) -> Evaluation:
     """Return the metrics of many cells, in their order, by a process per core; none give no rows."""
     work = partial(evaluate_cell, replicates=replicates, least=least)
     with ProcessPoolExecutor(max(1, min(cores(), len(records)))) as pool:
@@ -83,7 +83,7 @@ def evaluate_cells(records: Sequence[Path], replicates: int, least: int) -> Eval
 
 
 def evaluate_files(
-    files: Sequence[Path], replicates: int, least: int, say: Callable[[str], None] = lambda text: None
+    files: Sequence[Path], replicates: int | None, least: int, say: Callable[[str], None] = lambda text: None
 ) -> Evaluation:
     """Return the metrics of each file, or of a cell by its record, with a column ``source`` where there are
     several; a note begins with its source there."""

@@ -42,6 +42,7 @@ COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few"),
     *("n_images", "n_patients", "n_positive", "note"),
 ]
+REPLICATES, MANY = 2000, 5000  # draws for the calibration error by chance; fewer from so many patients on
 EXACT = 1e-12  # of a control's macro AUROC
 SHUFFLED = 0.9999  # level of the control's interval: a hundred sound cells should not fail by chance
 
@@ -54,13 +55,15 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    predictions: pd.DataFrame, *, replicates: int = 2000, least: int = FEWEST_POSITIVE
+    predictions: pd.DataFrame, *, replicates: int | None = None, least: int = FEWEST_POSITIVE
 ) -> Evaluation:
     """Return every metric of the test rows; thresholds come from the ``val`` rows only.
 
     ``predictions`` are already checked (:mod:`cxrbench.statistics.predictions`); ``patient`` may be absent.
-    ``replicates`` are draws of patients behind ``calibration_error_by_chance``; ``least``: how many positive
-    test patients a finding of the main endpoint has at least. Raises UserError when there are no test rows.
+    ``replicates`` are draws of patients behind ``calibration_error_by_chance``: :data:`REPLICATES`, and from
+    :data:`MANY` patients on as many fewer as there are more patients, 200 at least. ``least``: how many
+    positive test patients a finding of the main endpoint has at least. Raises UserError when there are no
+    test rows.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
@@ -133,11 +136,13 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
             yield cell.keys[k][0], "auroc", *found_by_image, cell.note[k]
 
 
-def _calibration_rows(cell: CellEstimate, replicates: int) -> Iterator[tuple]:
+def _calibration_rows(cell: CellEstimate, replicates: int | None) -> Iterator[tuple]:
     """Yield calibration error, and what chance would make of it: of each finding, and the mean of those with
     both classes."""
     scope, sums = cell.scope, patient_sums(cell.sample, None, cell.scope.counted)
-    blocks = weight_blocks(cell.sample.n_clusters, replicates, seed=0)
+    clusters = cell.sample.n_clusters
+    fewer = max(REPLICATES // 10, REPLICATES * MANY // max(clusters, MANY))
+    blocks = weight_blocks(clusters, replicates or fewer, seed=0)
     needed = ("total", "gaps")
     drawn = [{name: (block @ sums[name]).astype(np.float64) for name in needed} for block in blocks]
     whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in needed}
