@@ -12,7 +12,7 @@ import yaml
 
 from conftest import must_fail, must_work
 from cxrbench.claims.file import read_claims
-from cxrbench.claims.inputs import Context, PriceOf, read_context
+from cxrbench.claims.inputs import Context, Metric, PriceOf, read_context
 from cxrbench.claims.ledger import (
     AGAINST,
     LEDGER_COLUMNS,
@@ -478,6 +478,27 @@ def test_above_chance_is_judged_by_the_lowest_end_of_the_intervals(prices):
     metrics = rows.assign(**METRIC_OF_CPU | {"dataset": "nih128-64px"})
     ledger = check_claims(read_claims(CLAIMS), Context(prices, metrics)).set_index("id")
     assert ledger.loc["O09", "verdict"] == "does not follow", "0.6 on average, and 0.49 is no chance excluded"
+
+
+def test_a_seed_that_nobody_planned_does_not_break_a_claim_of_ours(prices) -> None:
+    """Found by an archive with another seed of O19's network: 0.744 instead of 0.739 ended every build."""
+    cell = {"dataset": "nih128-128px", "architecture": "tf_efficientnet_lite0", "platform": "cpu"}
+    cell |= {"split": "test", "label": "macro", "metric": "auroc", "ci_low": 0.7}
+    metrics = pd.DataFrame([cell | {"seed": seed, "value": 0.739} for seed in (0, 1, 2)])
+    more = pd.concat([metrics, pd.DataFrame([cell | {"seed": 3, "value": 0.76}])])
+    claims = read_claims(CLAIMS)
+    for table in (metrics, more):
+        row = check_claims(claims, Context(prices, metrics=table)).set_index("id").loc["O19"]
+        assert (row["verdict"], row["computed_low"]) == ("follows", 0.739)
+    other = check_claims(claims, Context(prices, metrics=more.assign(value=0.76))).set_index("id")
+    assert other.loc["O19", "verdict"] == "does not follow", "a planned seed does"
+
+
+def test_a_value_that_a_claim_of_ours_states_names_its_seeds() -> None:
+    for claim in read_claims(CLAIMS).ours:
+        for value in claim.inputs.values():
+            if isinstance(value, Metric) and claim.check and claim.check.tolerance:
+                assert "seed" in value.metric, claim.id
 
 
 def test_a_newer_price_warns_with_both_values_and_stops_nothing(tmp_path):
