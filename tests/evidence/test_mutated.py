@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError, create_model
 
@@ -197,6 +197,8 @@ def test_a_mutation_is_refused_or_harmless(kind: str, folder: Path) -> None:
     def tried(seed: int) -> None:
         mutate(folder, kind, seed, counts)
 
+    if kind == "record":
+        tried = example(4_294_967_296)(tried)  # a setting that began with a sign of a formula was let through
     tried()
     assert counts.total() >= 40 * A_SEED and min(counts[True], counts[False]) > 0, counts
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < BYTES

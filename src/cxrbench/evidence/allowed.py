@@ -29,6 +29,7 @@ IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # and patients where the
 PLACEHOLDER = r"<(?:path|name|address|serial|cut)>"  # as private.py has them
 _SIGN = r"[ -;=?-~]"  # of ASCII, without < and >
 SENTENCE = re.compile(rf"(?:{_SIGN}|{PLACEHOLDER}){{0,500}}")
+_SETTING = re.compile(rf"(?![=+@]){SENTENCE.pattern}")  # a spreadsheet takes what begins so for a formula
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,9}")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MOMENT = re.compile(r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
@@ -352,7 +353,9 @@ def _odd_leaf(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, str):
         lines = name.startswith("failure.last_lines.")
         of_settings = name.startswith("dataset.settings.")  # and they are those of the study
-        form = _TEXTS.get(name, SENTENCE if first == "platform" or lines or of_settings else None)
+        form = _TEXTS.get(
+            name, SENTENCE if first == "platform" or lines else _SETTING if of_settings else None
+        )
         if form is None or not form.fullmatch(value):
             yield f"{name} is {value[:100]!r}, which has another form than it should"
     elif limits := _SECONDS if name.endswith("seconds") else _RANGES.get(name):
