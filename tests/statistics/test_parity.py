@@ -12,7 +12,7 @@ from cxrbench.statistics.metrics import EVERY
 from cxrbench.statistics.parity import COLUMNS, Cause, Margins, family, holm, parity
 from synthetic import draw_predictions, estimated, network_of
 
-WIDE = Margins(auroc_macro=0.2, auroc_label=0.4, f1=0.3)
+WIDE = Margins(auroc_macro=0.2, auroc_label=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,13 @@ def test_reasons_name_a_difference_inside_the_margin_and_the_smallest_margin(ima
 
 
 def test_verdicts_follow_from_their_numbers(table):
-    rows = table[table["label"] != EVERY]
+    of_f1 = table["metric"].str.startswith("f1")
+    assert (
+        of_f1.any() and (table.loc[of_f1, "verdict"] == "").all() and table.loc[of_f1, "margin"].isna().all()
+    )
+    assert (table.loc[of_f1, "reason"] == "no margin is declared for it").all()
+    assert table.loc[of_f1, "ci90_low"].notna().all(), "its interval is there"
+    rows = table[(table["label"] != EVERY) & ~of_f1]
     equivalent = (rows["ci90_low"] > -rows["margin"]) & (rows["ci90_high"] < rows["margin"])
     assert ((rows["verdict"] == "equivalent") == equivalent).all()
     assert ((rows["verdict"] == "different") == (~equivalent & (rows["p_holm"] < 0.05))).all()
@@ -195,7 +201,7 @@ def test_scores_without_spread_do_not_hide_a_difference(images, perfect):
 def test_without_val_rows_f1_says_why(images):
     test_only = images[images["split"] == "test"]
     row = pick(compared(cells(test_only, cpu=0.0, cuda=0.0)), "cpu", "cuda", "all", "f1_micro")
-    assert row["verdict"] == "inconclusive" and "threshold" in row["reason"]
+    assert row["verdict"] == "" and "threshold" in row["reason"]
 
 
 def test_other_datasets_and_architectures_are_not_compared(images):

@@ -242,10 +242,12 @@ class Parity(Strict):
     """``{parity: {dataset, architecture, platforms: [cpu, cuda], label: macro, metric: auroc}}``: how far
     apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
 
-    NotHere where there is no interval, or it lies neither inside the declared margin nor outside it.
+    NotHere where there is no interval, or it lies neither inside the declared margin nor outside it;
+    ``margin`` is that of the claim where the study declares none.
     """
 
     parity: _Pair
+    margin: float | None = Field(None, gt=0)
 
     def find(self, context: Context) -> InputValue:
         wanted = {key: self.parity[key] for key in _SCORE}
@@ -262,8 +264,9 @@ class Parity(Strict):
         low, high = sorted(map(abs, (row["ci90_low"], row["ci90_high"])))
         low = 0.0 if row["ci90_low"] < 0 < row["ci90_high"] else low
         shown = f"{low:.4g} to {high:.4g} (size of the difference, 90 % interval, {name})"
-        if low < row["margin"] < high:
-            raise NotHere(f"{shown} lies neither inside the margin of {row['margin']:g} nor outside it")
+        margin = row["margin"] if self.margin is None else self.margin
+        if low < margin < high:
+            raise NotHere(f"{shown} lies neither inside the margin of {margin:g} nor outside it")
         return _found(low, high, shown)
 
 

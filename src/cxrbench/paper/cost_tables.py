@@ -225,6 +225,11 @@ def sources_of_ratios(ratios: pd.DataFrame) -> str:
     return "; ".join(f"{name} ({', '.join(at)})" for name, at in places.items())
 
 
+def ends_of_ratios(ratios: pd.DataFrame) -> Range:
+    """The lowest and the highest end of some cost ratios."""
+    return Range(ratios["ratio_low"].min(), ratios["ratio_high"].max())
+
+
 def loads(runs: pd.DataFrame) -> str:
     """Of how many runs the load of the machine is known, and how many ran on a busy one, in a sentence."""
     return load_sentence(len(runs), int(runs["others_share"].isna().sum()), int(runs["busy"].sum()))

@@ -32,9 +32,9 @@ def what_can_be_shown(read: Results) -> Table:
         "Share": ("ratio", lambda row: f"{row.share:g}"),
         "Could show": "smallest_margin:reach",
         "Power": "power_at_zero:share",
-        "Seeds needed": "seeds_needed:needed",
+        "Seeds needed": ("needed", lambda row: row.seeds_needed if pd.notna(row.margin) else ""),
         "Seeds, upper": ("needed", lambda row: upper.get(row.Index, "")),
-        "Patients needed": "patients_needed:needed",
+        "Patients needed": ("needed", lambda row: row.patients_needed if pd.notna(row.margin) else ""),
         "Seeds to see": "seeds_to_see:count",
         "Patients to see": (
             "needed",

@@ -317,8 +317,11 @@ def _metric(row: Any) -> str:
     return "mean AUROC" if (row.label, row.metric) == (MACRO, "auroc") else in_words(row.label, row.metric)
 
 
-def _verdict_on_pair(row: Any) -> Judgement:
-    """The verdict on a pair and its reason, or only ``noise floor`` for one that has an interval."""
+def _verdict_on_pair(row: Any) -> str | Judgement:
+    """The verdict on a pair and its reason, or only ``noise floor`` for one that has an interval; empty where
+    no margin is declared."""
+    if not row.verdict or pd.isna(row.verdict):
+        return ""
     if row.kind == "noise floor" and pd.notna(row.ci_low):
         return Judgement("noise floor", note=_mixed(row), starred=processors_differ(row))
     # A margin too small stands in a column of its own.

@@ -11,8 +11,9 @@ out. Of the columns:
 - ``p_equivalent``: two one-sided tests (Schuirmann 1987); ``p_tost_seeds``: on the seeds' values alone;
   ``p_holm``: of no difference with at most n - 1 degrees of freedom, n the seeds of a platform, corrected
   over the labels of a pair (Holm 1979), not over pairs; of other metrics ``p_different``;
-- ``verdict`` equivalent (even if different from zero), different or inconclusive; ``cause``; ``reason`` in
-  words. Label ``every``: all labels at once, equivalent when each is (intersection-union, Berger 1982).
+- ``verdict`` equivalent (even if different from zero), different or inconclusive, and empty of F1;
+  ``cause``; ``reason`` in words. Label ``every``: all labels at once, equivalent when each is
+  (intersection-union, Berger 1982).
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +44,7 @@ COLUMNS = [
     *("verdict", "cause", "reason"),
 ]
 # Verdicts of a pair in a table.
-_SHOWN = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (MACRO, "f1_macro"), (EVERY, "auroc"))
+_SHOWN = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (EVERY, "auroc"))
 
 T = TypeVar("T")
 Seeds = dict[int, CellEstimate]
@@ -51,12 +52,12 @@ Seeds = dict[int, CellEstimate]
 
 @dataclass(frozen=True)
 class Margins:
-    """Differences small enough to call two platforms equivalent, declared before looking: of mean AUROCs, of
-    a single finding's AUROC, and of every F1."""
+    """Differences small enough to call two platforms equivalent, declared before looking: of mean AUROCs and
+    of a single finding's AUROC. F1 has none, because no published value says how far reproductions lie apart,
+    so no verdict is passed on it."""
 
     auroc_macro: float = 0.01
     auroc_label: float = 0.02
-    f1: float = 0.01
 
 
 class Cause(StrEnum):
@@ -156,14 +157,14 @@ def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
 
 
 def margin_of(key: tuple[str, str], margins: Margins) -> float:
-    """Return the declared margin of a (label, metric); that of means of AUROC holds for the main endpoint.
+    """The declared margin of a (label, metric): of the main endpoint that of means of AUROC, of F1 NaN.
 
     >>> margin_of(("macro", "auroc"), Margins()), margin_of(("Mass", "auroc"), Margins())
     (0.01, 0.02)
     """
     label, metric = key
     if metric != "auroc":
-        return margins.f1
+        return np.nan
     return margins.auroc_label if findings_among([label]) else margins.auroc_macro
 
 
@@ -249,6 +250,8 @@ def _tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.nd
 
 
 def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
+    if np.isnan(row["margin"]):
+        return _judged("", why or "no margin is declared for it")
     if cause:
         return _judged("inconclusive", why, cause)
     if np.isnan(row["difference"]):
@@ -306,13 +309,15 @@ def family(parity: pd.DataFrame) -> pd.DataFrame:
 
 def p_family(rows: pd.DataFrame) -> np.ndarray:
     """Holm's p values (K,) over ``rows``, each of the test that its verdict stands on: of equivalence
-    (``p_equivalent``), otherwise of a difference (``p_different``). NaN where no test was made.
+    (``p_equivalent``), otherwise of a difference (``p_different``). NaN where no test was made or no verdict
+    passed.
 
     >>> rows = pd.DataFrame({"verdict": ["equivalent", "different"], "p_different": [0.5, 0.02]})
     >>> p_family(rows.assign(p_equivalent=[0.01, 0.9])).tolist()
     [0.02, 0.02]
     """
     tested = rows["p_equivalent"].where(rows["verdict"] == "equivalent", rows["p_different"])
+    tested = tested.where(rows["verdict"] != "")
     return holm(tested.astype(float).to_numpy())
 
 

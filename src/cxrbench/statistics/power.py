@@ -128,16 +128,16 @@ def patients_to_see(spread: SeedSpread, design: Design, difference: float) -> in
 
 
 def answers(
-    spread: SeedSpread, design: Design, margin: float, difference: float | None = None
+    spread: SeedSpread, design: Design, margin: float | None, difference: float | None = None
 ) -> dict[str, float | None]:
-    """Return a row (``COLUMNS``): what ``design`` can show, and what ``margin`` would need.
+    """A row (``COLUMNS``): what ``design`` can show, and what a ``margin`` would need where there is one.
 
     With a ``difference``, also how many seeds (with these patients) or patients (with these seeds, at best)
     would see it. None where no number suffices.
     """
 
     def shown(other: Design) -> float:
-        return power_equivalent(spread, other, margin)
+        return power_equivalent(spread, other, margin or 0)
 
     def seen(other: Design) -> float:
         return power_different(spread, other, difference or 0)
@@ -146,10 +146,10 @@ def answers(
     return {
         **{"patient_se": spread.patient_se, "measured_on": spread.patients, "seed_sd": spread.seed_sd},
         "seed_freedom": spread.freedom,
-        **{**asdict(design), "margin": margin, "power_at_zero": shown(design)},
+        **{**asdict(design), "margin": margin, "power_at_zero": shown(design) if margin else None},
         "smallest_margin": smallest_margin(spread, design),
-        "seeds_needed": fewest("seeds", shown, design),
-        "patients_needed": fewest("patients", shown, design),
+        "seeds_needed": fewest("seeds", shown, design) if margin else None,
+        "patients_needed": fewest("patients", shown, design) if margin else None,
         "difference": difference,
         "seeds_to_see": fewest("seeds", seen, design) if asked else None,
         "patients_to_see": patients_to_see(spread, design, difference or 0) if asked else None,
@@ -246,7 +246,7 @@ def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for named, recipe, seeds in recorded_spreads(spread):
         of_auroc = named["metric"] == "auroc"
-        asked = (margins.auroc_macro, None) if of_auroc else (margins.f1, DIFFERENCE)
+        asked = (margins.auroc_macro, None) if of_auroc else (None, DIFFERENCE)
         for share in SHARES:
             design = Design(recipe.patients, max(seeds, FEWEST_SEEDS), share)
             rows.append(named | {"measured_seeds": seeds} | answers(recipe, design, *asked))

@@ -145,7 +145,6 @@ class Margins(Strict):
 
     auroc_macro: float = Field(0.01, gt=0)
     auroc_label: float = Field(0.02, gt=0)
-    f1: float = Field(0.01, gt=0)
 
 
 class CompileOptions(Compiler):
