@@ -20,9 +20,8 @@ from the same squares then make the interval useless. So for a single finding (`
   Statistics 2018, with independence as the target of the adjustment);
 - that correlation is pooled over the findings, and each variance is moderated towards the one that it
   predicts (Smyth, Stat. Appl. Genet. Mol. Biol. 2004). So is the variance of one image, taken to be a
-  multiple of value * (1 - value) that the findings share.
-
-``PRIOR`` and ``PRIOR_PATIENTS`` were chosen by simulated coverage and width (docs/statistics.md).
+  multiple of value * (1 - value) that the findings share. ``PRIOR`` and ``PRIOR_PATIENTS`` were chosen by
+  simulated coverage and width (docs/statistics.md).
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ _LEAST = 0.25  # of the predicted variance is left where a patient's positive an
 
 @dataclass(frozen=True)
 class Parts:
-    """A metric of each finding (``value``, L) by image: ``influence``, ``share`` and ``positive``, each (n,
-    L).
+    """A metric of each finding (``value``, L) by image, (n, L): ``influence``, ``share`` and ``positive``.
 
     ``share`` is an image's weight in the mean of its class, 0 where it is in none; ``positive`` says which
     class that is. ``patients`` (L,) is how many patients the rarer class has that the metric needs.
@@ -128,14 +126,17 @@ def mean_value(seeds: Iterable[Estimate]) -> np.ndarray:
 
 
 def mean_influence(seeds: Iterable[Estimate]) -> np.ndarray:
-    """Influence of each cluster on the mean over seeds (clusters, K)."""
+    """Influence of each cluster on the mean over seeds (clusters, K).
+
+    >>> mean_influence([Estimate(np.zeros(1), np.array([[i], [-i]]), np.ones(1)) for i in (1, 3)]).tolist()
+    [[2.0], [-2.0]]
+    """
     return np.mean([seed.influence for seed in seeds], axis=0)
 
 
 def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> float:
-    """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946, eq. 17).
-
-    Unlimited where all are zero, NaN where one is unknown.
+    """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946, eq. 17); unlimited
+    where all are zero, NaN where one is unknown.
 
     >>> satterthwaite(np.array([1.0, 1.0]), np.array([4.0, 4.0]))
     8.0
@@ -162,8 +163,7 @@ def placements(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) ->
     """DeLong's placement of each image (n,): the share of the other class that it beats, ties half.
 
     For a positive image the share of negatives below it, for a negative one the share of positives above it,
-    each counted by its ``weights`` (n,); the mean over either class is the AUROC. Both classes must be
-    present.
+    each counted by its ``weights`` (n,); the mean of a class is the AUROC. Both classes must be present.
 
     >>> positive, scores = np.array([True, True, False, False]), np.array([0.9, 0.4, 0.4, 0.1])
     >>> placements(positive, scores, np.ones(4)).tolist()
@@ -184,13 +184,10 @@ def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
     With a single positive (or negative) cluster the value is defined and its variance is not. ``by_patient``:
     each patient of a class counts once, however many images of it he has.
 
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
-    >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
-    >>> from cxrbench.statistics.sample import sample_of
-    >>> estimate = auroc(sample_of(table))  # of the 2 x 4 pairs, one is in the wrong order
-    >>> estimate.value.tolist(), estimate.influence.shape
-    ([0.875], (4, 1))
+    >>> from cxrbench.statistics.examples import scored
+    >>> estimate = auroc(scored()[0])  # of two findings, over 100 patients
+    >>> estimate.value.round(3).tolist(), estimate.error.round(3).tolist(), estimate.influence.shape
+    ([0.674, 0.786], [0.04, 0.034], (100, 2))
     """
     n, labels = sample.labels.shape
     influence, share = np.zeros((2, n, labels))
@@ -204,8 +201,7 @@ def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
 def _one_label(
     sample: Sample, label: int, by_patient: bool, influence: np.ndarray, share: np.ndarray
 ) -> tuple[float, np.ndarray, float]:
-    """Return value, influence of patients and freedom; fill the ``influence`` and ``share`` of images
-    (n,)."""
+    """The value, influence of patients and freedom; fills ``influence`` and ``share`` of images (n,)."""
     positive, scores, of = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
@@ -216,8 +212,7 @@ def _one_label(
         np.average(place[positive], weights=weights[positive]) if by_patient else place[positive].mean()
     )
     rows = np.flatnonzero(~sample.unknown[:, label])
-    parts, freedoms = np.zeros(sample.n_clusters), []
-    variances = []
+    parts, freedoms, variances = np.zeros(sample.n_clusters), [], []
     for part in (positive, ~positive):
         clusters, weight = of[part], weights[part]
         influence[rows[part]] = weight * (place[part] - value) / weight.sum()
@@ -235,13 +230,18 @@ def _one_label(
 
 
 def _once(positive: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Return weights (m,) of images by which each patient counts once in each class that he has."""
+    """Weights (m,) of images by which each patient counts once in each class that he has."""
     member = 2 * clusters + positive
     return 1 / np.bincount(member)[member]
 
 
 def average_precision(sample: Sample) -> Estimate:
-    """Average precision of every label; a variance takes two clusters with positive images."""
+    """Average precision of every label; a variance takes two clusters with positive images.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> average_precision(scored()[0]).value.round(3).tolist()
+    [0.663, 0.724]
+    """
     n, labels = sample.labels.shape
     positive, negative = (sample.positive_clusters(part) for part in (sample.labels, sample.negative))
     influence, share = np.zeros((2, n, labels))
@@ -255,7 +255,7 @@ def average_precision(sample: Sample) -> Estimate:
 def _precision_of(
     sample: Sample, label: int, influence: np.ndarray, share: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return value and influence of patients; fill the ``influence`` and ``share`` of images (n,)."""
+    """The value and influence of patients; fills ``influence`` and ``share`` of images (n,)."""
     positive, scores, clusters = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
@@ -301,9 +301,12 @@ class Class(NamedTuple):
 
 
 def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
-    """Return the moderated variance of each finding and its degrees of freedom, each (L,).
+    """The moderated variance of each finding and its degrees of freedom, each (L,); NaN for a finding
+    with fewer than ``FEWEST`` patients of a class that the metric needs.
 
-    NaN for a finding with fewer than ``FEWEST`` patients of a class that the metric needs.
+    >>> from cxrbench.statistics.examples import scored
+    >>> [part.round(4).tolist() for part in variance_of(scored()[0], auroc(scored()[0]).parts)]
+    [[0.0016, 0.0011], [42.0, 36.0]]
     """
     enough = parts.patients >= FEWEST
     classes = [_class(sample, parts, parts.positive), _class(sample, parts, ~parts.positive)]
@@ -325,16 +328,15 @@ def _class(sample: Sample, parts: Parts, members: np.ndarray) -> Class:
 
 
 def adjusted(part: Class) -> np.ndarray:
-    """Return CR2's adjusted sums (clusters, L), whose squares add up to the variance."""
+    """CR2's adjusted sums (clusters, L), whose squares add up to the variance."""
     return np.asarray(part.total / np.sqrt(1 - part.share))
 
 
 def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarray:
-    """Return the degrees of freedom (L,) of CR2's variance of a mean (Pustejovsky & Tipton 2018, eq. 11).
+    """The degrees of freedom (L,) of CR2's variance of a mean (Pustejovsky & Tipton 2018, eq. 11).
 
-    ``share`` and ``working`` variance of each patient, (clusters, L). With a the adjustment, w the shares, s
-    the variances and S their sum, tr(M)^2 / tr(M^2) of M = D (diag(s) - w s' - s w' + S w w') D with D =
-    diag(a).
+    ``share`` and ``working`` variance of each patient, (clusters, L). It is tr(M)^2 / tr(M^2) of M =
+    D (diag(s) - w s' - s w' + S w w') D, D = diag(a), a the adjustment, w shares, s variances, S their sum.
 
     >>> share = np.full((10, 1), 0.1)  # ten patients alike, as in an ordinary mean
     >>> satterthwaite_of_shares(share, share**2).round(6).tolist()
@@ -349,7 +351,7 @@ def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarra
 
 
 def _predicted(parts: Parts, classes: list[Class], enough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the variance that the findings together predict, and CR2's degrees of freedom, each (L,)."""
+    """The variance that the findings together predict, and CR2's degrees of freedom, each (L,)."""
     variances, freedoms, spreads = [], [], []
     for part in classes:
         patients = (part.images > 0).sum(axis=0)
@@ -364,7 +366,7 @@ def _predicted(parts: Parts, classes: list[Class], enough: np.ndarray) -> tuple[
 
 
 def _shared_spread(parts: Parts, spread: np.ndarray, enough: np.ndarray) -> np.ndarray:
-    """Return the variance (L,) of one image's residual, moderated towards what the findings share."""
+    """The variance (L,) of one image's residual, moderated towards what the findings share."""
     binomial, patients = parts.value * (1 - parts.value), parts.patients
     usable = enough & np.isfinite(binomial) & (spread > 0)
     ratio = (patients * spread)[usable].sum() / max((patients * binomial)[usable].sum(), 1e-300)
@@ -372,10 +374,8 @@ def _shared_spread(parts: Parts, spread: np.ndarray, enough: np.ndarray) -> np.n
 
 
 def _correlation(part: Class, enough: np.ndarray) -> float:
-    """Return the correlation between a patient's images of a class, pooled over the findings.
-
-    Each patient counts as many times as it has images, however many pairs these make.
-    """
+    """The correlation between a patient's images of a class, pooled over the findings; each patient counts
+    as many times as it has images, however many pairs these make."""
     several = part.images > 1
     pairs = (part.residual**2 - part.residual_squares) / np.maximum(part.images - 1, 1)
     alike = np.where(several, pairs, 0).sum(axis=0) / part.spread

@@ -11,7 +11,7 @@ COLUMNS = ["score", "share", "ci_low", "ci_high", "pairs", "patients"]
 
 
 def reliability(sample: Sample, bins: int = BINS) -> pd.DataFrame:
-    """Return mean score and share of positives per bin, with 95 % intervals clustered by patient.
+    """Mean score and share of positives per bin, with 95 % intervals clustered by patient.
 
     All pairs of an image and a finding are pooled and cut into ``bins`` with equally many; tied scores stay
     together, so a bin may be empty and is left out. The interval is Clopper and Pearson's for the effective

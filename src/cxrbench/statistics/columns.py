@@ -37,12 +37,18 @@ def read_columns(
     missing: Sequence[str] = _MISSING,
     delimiters: str = ",",
 ) -> pd.DataFrame:
-    """Return the columns that ``choose`` wants; the index numbers the rows of the file from 0.
+    """The columns that ``choose`` wants; the index numbers the rows of the file from 0.
 
     A CSV file's columns are separated by the one of ``delimiters`` that its first line has most of; its blank
     lines are left out, and what it has of ``missing`` is a missing value. Raises UserError for a file that
     cannot be read, ending in its ``remedy``, for one above :data:`MOST_VALUES` or :data:`MOST_BYTES`, which
     fits no memory, and for columns of one name or of an odd type.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     pd.DataFrame({"seed": [0, 1], "score": [0.71, 0.72]}).to_csv(path := Path(folder) / "runs.csv")
+    ...     read_columns(path, True, lambda names: {"score": None}, lambda: "write it again").to_dict("list")
+    {'score': [0.71, 0.72]}
     """
     try:
         table, chosen = _csv(path, choose, missing, delimiters) if is_csv else _parquet(path, choose)
@@ -89,7 +95,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _scanned(path: Path) -> bool:
-    """Return whether a CSV file may hold a hexadecimal number; ValueError for a NUL byte."""
+    """Whether a CSV file may hold a hexadecimal number; ValueError for a NUL byte."""
     hexadecimal, lines, last, size = False, 1, b"", 0
     with _opened(path) as file:
         while block := file.read(_BLOCK):
@@ -126,7 +132,7 @@ def _no_parquet(path: Path) -> str:
 
 
 def _plain(path: Path, table: pa.Table, name: str, wanted: str | None) -> pa.ChunkedArray:
-    """Return a column of texts or numbers, without its dictionary and what pandas noted about it."""
+    """A column of texts or numbers, without its dictionary and what pandas noted about it."""
     if table.column_names.count(name) > 1:
         raise UserError(f"{path}:1: two columns have the name '{shortened(name)}'; rename one")
     kind = table[name].type

@@ -77,6 +77,10 @@ class Comparison:
     ``rows``: a dictionary per metric and label with the same keys in all, None where undefined; the first is
     the main row. ``notes`` are for the reader. ``parts``: the variance of a mean's difference by source, by
     metric and label, where each side has two runs. ``reference``: whether A is one run and B is a reference.
+
+    >>> row = {"metric": "auroc", "label": "macro", "verdict": "different"}
+    >>> Comparison([row], notes=[]).verdict
+    'different'
     """
 
     rows: list[dict[str, Any]]
@@ -164,7 +168,7 @@ def _against(run: Runs, reference: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
 
 
 def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
-    """Return the runs of each side that are compared, and notes on those left out."""
+    """The runs of each side that are compared, and notes on those left out."""
     notes = [*a.notes, *b.notes]
     if not (a.numbered and b.numbered):
         if max(len(a.tables), len(b.tables)) > 1:
@@ -180,7 +184,7 @@ def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
 
 
 def _itself(a: Runs, b: Runs) -> list[str]:
-    """Return a note where both sides are the same files; UserError where some of them are."""
+    """A note where both sides are the same files; UserError where some of them are."""
     same = same_files(a, b)
     if not same:
         return []
@@ -194,7 +198,7 @@ def _itself(a: Runs, b: Runs) -> list[str]:
 
 
 def _scored(side: Runs, positive_patients: int) -> dict[int, CellEstimate]:
-    """Return the estimates of each run, on two threads: numpy leaves the lock while it sorts."""
+    """The estimates of each run, on two threads: numpy leaves the lock while it sorts."""
 
     def score(table: pd.DataFrame) -> CellEstimate:
         val = validation_of(table)
@@ -217,6 +221,11 @@ def judged(
 
     ``margins``: of means, of single findings. ``numbered``: runs with one number belong together.
     ``reference``: ``a`` is one run, ``b`` its reference.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> one, two = ({0: estimate(sample_of(predictions(k)), None, metrics=["auroc"])} for k in (0, 1))
+    >>> judged(one, two).verdict, judged(one, two, margins=(0.1, 0.2)).verdict
+    ('inconclusive', 'equivalent')
     """
     cell = next(iter(a.values()))
     sample, unit = cell.sample, cell.scope.unit
@@ -245,8 +254,7 @@ def judged(
 
 
 def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
-    """Return the difference (K,) of the means over each side's runs; with one run against several, without a
-    variance.
+    """The difference (K,) of the means over each side's runs; of one run against several, without a variance.
 
     >>> from cxrbench.statistics.auroc import auroc
     >>> from cxrbench.statistics.examples import predictions
@@ -369,7 +377,7 @@ def _about(
     a: Mapping[int, CellEstimate],
     b: Mapping[int, CellEstimate],
 ) -> list[str]:
-    """Return notes on what the intervals cover, what means leave out, and scores that have no error."""
+    """Notes on what the intervals cover, what means leave out, and scores that have no error."""
     unit, fewest, notes = cell.scope.unit, min(len(a), len(b)), []
     if unit == "image":
         notes.append(

@@ -32,7 +32,16 @@ Patients = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Difference:
-    """Differences (K,) with their patient and seed variances (K,) and degrees of freedom (K,)."""
+    """Differences (K,) with their patient and seed variances (K,) and degrees of freedom (K,).
+
+    >>> difference = Difference(*(np.array([value]) for value in (0.004, 6e-6, 3e-6, 20.0)))
+    >>> difference.error.round(4).tolist(), [end.round(4).tolist() for end in difference.interval(0.95)]
+    ([0.003], [[-0.0023], [0.0103]])
+    >>> [p.round(3).tolist() for p in (difference.p_different(), difference.p_equivalent(np.array([0.01])))]
+    [[0.197], [0.03]]
+    >>> difference.smallest_margin().round(4).tolist(), difference.noticeable().round(4).tolist()
+    ([0.0092], [0.0088])
+    """
 
     value: np.ndarray
     patient_variance: np.ndarray
@@ -211,7 +220,7 @@ def patient_sampling_variance(seeds: list[Estimate]) -> np.ndarray:
 
 
 def spread(cells: Mapping[RunT, CellEstimate]) -> pd.DataFrame:
-    """Return one row per dataset, architecture, platform, label and metric (columns ``SPREAD_COLUMNS``).
+    """One row per dataset, architecture, platform, label and metric (columns ``SPREAD_COLUMNS``).
 
     ``ci_*`` is the 95 % interval of the mean, for this recipe on this platform, over patients and seeds;
     there is none with fewer than ``MIN_SEEDS`` seeds, nor for a finding with ``too_few`` patients. The other
@@ -220,6 +229,11 @@ def spread(cells: Mapping[RunT, CellEstimate]) -> pd.DataFrame:
     network's clustered standard error (root mean square over seeds), ``patient_se_of_mean`` that of the seed
     mean, both blind to seeds; ``..._fixed``: the same with the thresholds of F1 taken as fixed. With one seed
     the seed columns are empty.
+
+    >>> from cxrbench.statistics.examples import cells
+    >>> table = spread(cells()).query("label == 'endpoint' and metric == 'auroc'")
+    >>> table[["platform", "n_seeds", "mean", "seed_sd", "patient_se"]].round(3).to_numpy().tolist()
+    [['one', 3, 0.722, 0.007, 0.025], ['two', 3, 0.721, 0.011, 0.024]]
     """
     rows: list[dict] = []
     for named, group in groupby(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 def printable(text: object) -> str:
-    r"""Return ``text`` with control characters escaped: names must not steer a terminal.
+    r"""``text`` with control characters escaped: names must not steer a terminal.
 
     >>> printable("a\x1b[31mred")
     'a\\x1b[31mred'
@@ -14,7 +14,11 @@ def printable(text: object) -> str:
 
 
 class UserError(Exception):
-    """Wrong config, missing data, damaged evidence: shown as one message, never as a traceback."""
+    r"""Wrong config, missing data, damaged evidence: shown as one message, never as a traceback.
+
+    >>> str(UserError("no column \x1b[31mred"))
+    'no column \\x1b[31mred'
+    """
 
     def __init__(self, message: object) -> None:
         super().__init__("\n".join(map(printable, str(message).split("\n"))))
@@ -31,7 +35,7 @@ def nearest(word: str, names: Iterable[str], count: int = 3) -> str:
 
 
 def and_more(count: int) -> str:
-    """Return `` and 3 more``; nothing where there are none.
+    """The words `` and 3 more``; nothing where there are none.
 
     >>> f"Mass{and_more(2)}", f"Mass{and_more(0)}"
     ('Mass and 2 more', 'Mass')
@@ -40,7 +44,7 @@ def and_more(count: int) -> str:
 
 
 def shortened(value: object) -> str:
-    """Return a value for a message: printable, and the beginning alone when it is long.
+    """A value as a message shows it: printable, and the beginning alone when it is long.
 
     >>> shortened("x" * 101)[-22:]
     'xx... (101 characters)'

@@ -68,8 +68,7 @@ ALL_METRICS = (*_BY_FINDING, *POOLED, *IMAGE_LEVEL)
 
 
 class Run(Protocol):
-    """What a trained network is named by; networks that differ in ``seed`` alone are repetitions of one
-    training."""
+    """The name of a trained network; networks that differ in ``seed`` alone repeat one training."""
 
     @property
     def dataset(self) -> str: ...
@@ -93,6 +92,10 @@ class CellEstimate:
     pooled definitions of F1 (label ``all``); those with a threshold are undefined without validation rows.
     ``note`` says, per key, what a mean leaves out and why a value or an interval is missing. ``parts``, by
     metric, are those of single findings. Two cells are paired when ``same_images`` holds.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> estimate_cell(predictions()).keys[:4]
+    (('Edema', 'auroc'), ('Mass', 'auroc'), ('macro', 'auroc'), ('endpoint', 'auroc'))
     """
 
     sample: Sample
@@ -104,8 +107,7 @@ class CellEstimate:
 
     @property
     def too_few(self) -> np.ndarray:
-        """Which columns (K,) are of a finding, or a mean over one, with too few patients for an interval of
-        its value."""
+        """Which columns (K,) are of a finding, or a mean over one, with too few patients for an interval."""
         few = np.zeros(len(self.keys), dtype=bool)
         for columns, metric in self._of_findings():
             few[columns] = self.parts[metric].patients < FEWEST
@@ -142,7 +144,7 @@ class CellEstimate:
         return found
 
     def _of_findings(self) -> list[tuple[list[int], str]]:
-        """Return the columns of single findings of each metric that has ``parts``."""
+        """The columns of single findings of each metric that has ``parts``."""
         keys = dict(zip(self.keys, range(len(self.keys)), strict=True))
         names = self.sample.names
         by_metric = (([keys[name, m] for name in names if (name, m) in keys], m) for m in self.parts)
@@ -155,7 +157,7 @@ class CellEstimate:
         return tuple("" if has_error else note for note, has_error in zip(self.note, estimable, strict=True))
 
     def only(self, *metrics: str) -> CellEstimate:
-        """Return the columns of these ``metrics``."""
+        """The columns of these ``metrics``."""
         kept = [k for k, (_, metric) in enumerate(self.keys) if metric in metrics]
         whole = self.estimate
         columns = Estimate(whole.value[kept], whole.influence[:, kept], whole.freedom[kept])
@@ -179,8 +181,7 @@ def _means(scope: Scope, metric: str) -> dict[str, np.ndarray]:
 
 
 def patients_part(networks: Sequence[CellEstimate]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the variance (K,) of the mean over ``networks`` due to patients, and its degrees of freedom
-    (K,).
+    """The variance (K,) of the mean over ``networks`` due to patients, and its degrees of freedom (K,).
 
     The networks scored the same images; one is its own mean. Single findings have a moderated variance, with
     the part of their thresholds added, and NaN where they have too few patients.
@@ -204,9 +205,13 @@ def patients_part(networks: Sequence[CellEstimate]) -> tuple[np.ndarray, np.ndar
 
 
 def areas_with_ends(sample: Sample, areas: Estimate) -> pd.DataFrame:
-    """Return value, ci_low, ci_high and too_few of one network's AUROC (K rows).
+    """A table of value, ci_low, ci_high and too_few of one network's AUROC (K rows).
 
     ``areas``: of :func:`~cxrbench.statistics.auroc.auroc`, perhaps with means over labels behind.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> areas_with_ends(scored()[0], auroc(scored()[0])).round(3).to_numpy().tolist()
+    [[0.674, 0.589, 0.748, False], [0.786, 0.71, 0.847, False]]
     """
     error, degrees, few = areas.error, areas.degrees, np.zeros(len(areas.value), dtype=bool)
     if areas.parts:
@@ -219,15 +224,14 @@ def areas_with_ends(sample: Sample, areas: Estimate) -> pd.DataFrame:
 
 
 def estimate_cell(predictions: pd.DataFrame, least: int = FEWEST_POSITIVE) -> CellEstimate:
-    """Return every metric of the test rows with its influence; thresholds come from the ``val`` rows.
+    """Every metric of the test rows with its influence; thresholds come from the ``val`` rows.
 
     ``least``: how many positive test patients a finding of the main endpoint has at least.
 
-    >>> import pandas as pd
     >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
     >>> table = table.assign(label_Mass=[1, 0, 1, 0, 0, 0], score_Mass=[0.9, 0.4, 0.6, 0.7, 0.2, 0.1])
     >>> cell = estimate_cell(table, least=2)
-    >>> float(cell.estimate.value[cell.keys.index(("Mass", "auroc"))])
+    >>> float(cell.estimate.value[cell.keys.index(("Mass", "auroc"))])  # one of 2 x 4 pairs is out of order
     0.875
     """
     return estimate(sample_of(predictions), validation_of(predictions), least)
@@ -236,7 +240,7 @@ def estimate_cell(predictions: pd.DataFrame, least: int = FEWEST_POSITIVE) -> Ce
 def estimate(
     sample: Sample, val: Sample | None, least: int = FEWEST_POSITIVE, metrics: Collection[str] = ALL_METRICS
 ) -> CellEstimate:
-    """Return the same of two samples, the second of which gives the thresholds.
+    """The same of two samples, the second of which gives the thresholds.
 
     ``metrics``: those that are wanted, of ``ALL_METRICS``; a metric comes with all its labels and means.
 
@@ -285,7 +289,7 @@ def _ranked(sample: Sample, metric: str) -> Estimate:
 
 
 def _measures(sums: Sums, scope: Scope) -> dict[str, np.ndarray]:
-    """Return metrics of sums (..., k): of labels (..., L), or pooled (..., 1); NaN where there are none."""
+    """Metrics of sums (..., k): of labels (..., L), or pooled (..., 1); NaN where there are none."""
     shape = sums["total"].shape[:-1]
     measures = dict.fromkeys(TUNED, np.full((*shape, len(scope.names)), np.nan))
     measures |= dict.fromkeys((*POOLED, *IMAGE_LEVEL), np.full((*shape, 1), np.nan))
@@ -304,7 +308,7 @@ def _measures(sums: Sums, scope: Scope) -> dict[str, np.ndarray]:
 
 
 def _stacked(influence: np.ndarray, refits: np.ndarray | None) -> np.ndarray:
-    """Return ``influence`` (clusters, K) above the deviations of the ``refits`` (REFITS, K), zero if none."""
+    """The ``influence`` (clusters, K) above the deviations of the ``refits`` (REFITS, K), zero if none."""
     if refits is None:
         return np.vstack([influence, np.zeros((REFITS, influence.shape[1]))])
     return np.vstack([influence, (refits - refits.mean(axis=0)) / np.sqrt(REFITS - 1)])
@@ -320,7 +324,7 @@ def _freedom(sample: Sample, metric: str) -> np.ndarray:
 
 
 def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str], Estimate, list[str]]:
-    """Return a metric's labels, its columns (per-label ones with their mean added), and a note for each."""
+    """A metric's labels, its columns (per-label ones with their mean added), and a note for each."""
     if metric in _BY_FINDING:
         included = scope.tuned if metric in TUNED else scope.counted
         labels, usable = list(scope.names), scope.estimable
@@ -351,8 +355,7 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
 def interval(
     value: np.ndarray, error: np.ndarray, freedom: np.ndarray, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Interval of AUROCs, or of other areas, on the logit scale with Student's t; NaN where the error is
-    zero or unknown.
+    """Interval of AUROCs or other areas on the logit scale with Student's t; NaN for an error of 0 or NaN.
 
     >>> low, high = interval(np.array([0.8]), np.array([0.05]), np.array([30.0]))
     >>> low.round(3).tolist(), high.round(3).tolist()
@@ -372,10 +375,8 @@ def interval(
 def bounds(
     keys: tuple[tuple[str, str], ...], value: np.ndarray, error: np.ndarray, freedom: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return 95 % intervals (K,): of ``RANKED`` metrics and of ``TUNED`` ones of single findings on the logit
-    scale, of others cut to their range.
-
-    NaN where the error is zero or unknown.
+    """95 % intervals (K,): of ``RANKED`` metrics and of ``TUNED`` ones of single findings on the logit
+    scale, of others cut to their range; NaN where the error is zero or unknown.
 
     >>> keys = (("Mass", "auroc"), ("macro", "brier"))
     >>> low, high = bounds(keys, np.array([0.8, 0.1]), np.array([0.05, 0.02]), np.array([30.0, 30.0]))

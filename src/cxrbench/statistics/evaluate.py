@@ -57,7 +57,7 @@ class Evaluation(NamedTuple):
 def evaluate(
     predictions: pd.DataFrame, *, replicates: int | None = None, least: int = FEWEST_POSITIVE
 ) -> Evaluation:
-    """Return every metric of the test rows; thresholds come from the ``val`` rows only.
+    """Every metric of the test rows; thresholds come from the ``val`` rows only.
 
     ``predictions`` are already checked (:mod:`cxrbench.statistics.predictions`); ``patient`` may be absent.
     ``replicates`` are draws of patients behind ``calibration_error_by_chance``: :data:`REPLICATES`, and from
@@ -81,7 +81,7 @@ def evaluate(
 
 
 def one_per_metric(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per metric: AUROC's interval is over patients, where its cell has one.
+    """One row per metric: AUROC's interval is over patients, where its cell has one.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> table = evaluate(predictions(), replicates=10).table
@@ -94,7 +94,7 @@ def one_per_metric(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def prevalence(rows: pd.DataFrame) -> pd.Series:
-    """Return the share of positive images of each label in rows of the table, a mean over seeds.
+    """The share of positive images of each label in rows of the table, a mean over seeds.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> rows = evaluate(predictions(), replicates=10).table.query("metric == 'auroc' and label == 'Mass'")
@@ -218,7 +218,11 @@ def _about_means(cell: CellEstimate) -> Iterator[str]:
 
 
 class Control(NamedTuple):
-    """A control: the macro AUROC, and between which bounds it must be."""
+    """A control: the macro AUROC, and between which bounds it must be.
+
+    >>> Control("constant score", value=0.52, low=0.5, high=0.5).ok
+    False
+    """
 
     name: str
     value: float
@@ -232,7 +236,7 @@ class Control(NamedTuple):
 
 
 def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]:
-    """Return macro AUROC of a constant score (0.5), of the label as score (1.0) and of shuffled labels.
+    """Macro AUROC of a constant score (0.5), of the label as score (1.0) and of shuffled labels.
 
     Shuffled labels must give 0.5 within the patient-clustered interval at ``SHUFFLED``. Labels in patient
     order go to patients in random order (fixed by ``seed``), so that they stay clustered.
@@ -252,7 +256,13 @@ def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]
 
 
 def require_controls(predictions: pd.DataFrame, where: str) -> None:
-    """Raise UserError, naming ``where`` the predictions come from, when a control fails."""
+    """Raise UserError, naming ``where`` the predictions come from, when a control fails.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> require_controls(predictions().assign(label_Edema=1, label_Mass=1), "a.csv")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    cxrbench.statistics.errors.UserError: a.csv: the control 'constant score' gives a macro AUROC of nan, ...
+    """
     for control in check_controls(predictions):
         if not control.ok:
             raise UserError(
@@ -263,7 +273,7 @@ def require_controls(predictions: pd.DataFrame, where: str) -> None:
 
 
 def _shuffled(sample: Sample, seed: int) -> Sample:
-    """Return the sample with labels in patient order assigned to images in random patient order."""
+    """The sample with labels in patient order assigned to images in random patient order."""
     rng = np.random.default_rng(seed)
     given = np.argsort(sample.clusters, kind="stable")
     taken = np.argsort(rng.permutation(sample.n_clusters)[sample.clusters], kind="stable")
@@ -273,7 +283,7 @@ def _shuffled(sample: Sample, seed: int) -> Sample:
 
 
 def _macro(sample: Sample) -> tuple[float, float]:
-    """Return the macro AUROC and half the width of its interval."""
+    """The macro AUROC and half the width of its interval."""
     estimate = auroc(sample)
     # few patients leave an error too wide to catch anything; without errors at all the value still counts
     estimable = np.isfinite(estimate.error)

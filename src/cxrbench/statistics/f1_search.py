@@ -63,8 +63,13 @@ class _Nearest(NamedTuple):
 
 
 def nearest_definition(table: pd.DataFrame) -> _Nearest | None:
-    """Return the definition (none of ``OTHERS``) nearest to ``TARGET`` in rows of :func:`f1_search`, if any
-    has a value."""
+    """The definition (none of ``OTHERS``) nearest to ``TARGET`` in rows of :func:`f1_search`; None where none
+    has a value.
+
+    >>> rows = {"definition": ["f1_macro", "f1_micro"], "value": [0.62, 0.79], "value_no_skill": [0.57, 0.81]}
+    >>> nearest_definition(pd.DataFrame(rows))
+    _Nearest(definition='f1_micro', no_skill=0.81)
+    """
     defined = table[~table["definition"].isin(OTHERS)]
     means = defined.groupby("definition")[["value", "value_no_skill"]].mean().dropna(subset="value")
     if means.empty:
@@ -74,7 +79,7 @@ def nearest_definition(table: pd.DataFrame) -> _Nearest | None:
 
 
 def f1_search(predictions: pd.DataFrame, elsewhere: float = np.nan) -> pd.DataFrame:
-    """Return one row per definition of :mod:`cxrbench.statistics.measures` and of ``OTHERS`` (``COLUMNS``).
+    """One row per definition of :mod:`cxrbench.statistics.measures` and of ``OTHERS`` (``COLUMNS``).
 
     ``reached`` says whether ``value``, ``value_at_half`` or ``value_at_best`` is at least ``TARGET``;
     ``value_no_skill`` is the higher of the values when everything and when nothing is called;
@@ -84,6 +89,11 @@ def f1_search(predictions: pd.DataFrame, elsewhere: float = np.nan) -> pd.DataFr
     ``elsewhere``: the share of images with a finding in another test set. ``value_elsewhere`` is the most
     that networks of this skill reach there, ``no_skill_elsewhere`` the value of one answer for every image;
     both of the definitions over images alone. Raises UserError when there are no test rows.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> table = f1_search(predictions(patients=150))
+    >>> table[["definition", "value", "value_at_half", "prevalence_needed"]][:2].round(2).to_numpy().tolist()
+    [['f1_macro', 0.62, 0.62, 0.64], ['f1_micro', 0.62, 0.62, 0.64]]
     """
     sample, val = sample_of(predictions), validation_of(predictions)
     counted = scope_of(sample, None).counted
@@ -195,7 +205,7 @@ def _at_validation_thresholds(sample: Sample, val: Sample | None) -> tuple[dict[
 
 
 def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> _Curves:
-    """Return every definition, (T,), at ``thresholds`` (T,), each the same for all labels."""
+    """Every definition, (T,), at ``thresholds`` (T,), each the same for all labels."""
     truth, scores = sample.labels[:, counted], sample.scores[:, counted]
     labelled = truth | sample.negative[:, counted]
     hits, called = calls_at(truth, scores, thresholds), calls_at(labelled, scores, thresholds)
@@ -219,7 +229,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _best_shared(sample: Sample, val: Sample | None, counted: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Return, per definition, the threshold that is best on validation images and the value it gives."""
+    """Per definition, the threshold that is best on validation images and the value it gives."""
     seen = counted & scope_of(val, None).counted if val is not None else np.zeros_like(counted)
     if val is None or not seen.any():
         return {}
@@ -241,7 +251,13 @@ def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, fl
 
 
 def values_by_prevalence(sample: Sample, counted: np.ndarray) -> _Curves:
-    """Return each definition at ``PREVALENCES``, at thresholds chosen for it."""
+    """Each definition at ``PREVALENCES``, at thresholds chosen for it.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> macro = values_by_prevalence(scored()[0], np.array([True, True]))["f1_macro"]
+    >>> macro.shape, np.interp([0.1, 0.5], PREVALENCES, macro).round(2).tolist()
+    ((200,), [0.39, 0.7])
+    """
     whole = sample.complete
     abnormal, highest = sample.abnormal[whole], sample.scores[whole].max(axis=1)
     parts = [_parts(*sample.of_label(k)[:2]) for k in np.flatnonzero(counted)]
@@ -262,7 +278,7 @@ def values_by_prevalence(sample: Sample, counted: np.ndarray) -> _Curves:
 
 
 def _parts(positive: np.ndarray, scores: np.ndarray) -> _Parts:
-    """Return hits, called, positive and total as shares, each (T, P) or (P,), at each prevalence (P).
+    """Hits, called, positive and total as shares, each (T, P) or (P,), at each prevalence (P).
 
     The thresholds (T) are spread over both classes, without those that are never better than a neighbour; NaN
     if a class is empty.
@@ -286,14 +302,14 @@ def _weighted(part: _Parts) -> np.ndarray:
 
 
 def _pick(part: _Parts, value: np.ndarray) -> _Parts:
-    """Return the parts, each (P,), at each prevalence's best threshold."""
+    """The parts, each (P,), at each prevalence's best threshold."""
     best = np.argmax(value, axis=0), np.arange(value.shape[1])
     hits, called, *others = part
     return hits[best], called[best], *others
 
 
 def _highest_pooled(parts: list[_Parts]) -> np.ndarray:
-    """Return the highest F1 (P,) of all labels' decisions together, each label at its own threshold.
+    """The highest F1 (P,) of all labels' decisions together, each label at its own threshold.
 
     Dinkelbach (Management Science 13, 1967): the thresholds that maximise 2 hits - F (called + positive)
     raise F until it is the maximum. No label's choice depends on another's, F being given.
@@ -307,7 +323,7 @@ def _highest_pooled(parts: list[_Parts]) -> np.ndarray:
 
 
 def _samples_by_prevalence(sample: Sample, counted: np.ndarray) -> _Curves:
-    """Return the two samples definitions: a mixture of the means over images with and without a finding."""
+    """The two samples definitions: a mixture of the means over images with and without a finding."""
     whole = sample.complete
     truth, scores = (np.asfortranarray(part[:, counted][whole]) for part in (sample.labels, sample.scores))
     abnormal, means = sample.abnormal[whole], []  # per threshold, kind of image and definition
@@ -325,6 +341,9 @@ def crossing(prevalences: np.ndarray, values: np.ndarray, target: float, observe
     """The place where ``values`` (P,) meet ``target``, nearest in log-odds to ``observed``.
 
     0 if all of them reach it, NaN if none does.
+
+    >>> round(crossing(np.array([0.1, 0.5, 0.9]), np.array([0.3, 0.7, 0.95]), target=0.5, observed=0.2), 3)
+    0.25
     """
     above = values >= target
     steps = np.flatnonzero(above[1:] != above[:-1])

@@ -26,7 +26,7 @@ Sums = dict[str, np.ndarray]
 
 
 def f1(hits: np.ndarray, called: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Return 2 TP / (called + positive); NaN where nothing is positive.
+    """2 TP / (called + positive); NaN where nothing is positive.
 
     >>> float(f1(np.array(3), np.array(4), np.array(5)).round(4))
     0.6667
@@ -38,7 +38,11 @@ def f1(hits: np.ndarray, called: np.ndarray, positive: np.ndarray) -> np.ndarray
 def both_classes(
     hits: np.ndarray, called: np.ndarray, positive: np.ndarray, total: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return F1 of the positive and of the negative class out of ``total`` decisions."""
+    """F1 of the positive and of the negative class out of ``total`` decisions.
+
+    >>> [float(part.round(4)) for part in both_classes(*np.array([3, 4, 5, 10]))]
+    [0.6667, 0.7273]
+    """
     true_negatives = total - called - positive + hits
     return f1(hits, called, positive), f1(true_negatives, total - called, total - positive)
 
@@ -46,7 +50,7 @@ def both_classes(
 def multilabel_f1(
     hits: np.ndarray, called: np.ndarray, positive: np.ndarray, total: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the definitions that need only counts per label (..., L); ``total`` (..., L or 1) decisions.
+    """The definitions that need only counts per label (..., L); ``total`` (..., L or 1) decisions.
 
     >>> counts = {"hits": [3, 1], "called": [4, 2], "positive": [5, 2], "total": [10, 10]}
     >>> found = multilabel_f1(**{name: np.array(count) for name, count in counts.items()})
@@ -67,7 +71,13 @@ def multilabel_f1(
 
 
 def samples_f1(truth: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, per image (n,), F1 of its set of labels (0 if empty), and whether both sets are empty."""
+    """For each image (n,), F1 of its set of labels (0 if empty), and whether both sets are empty.
+
+    >>> truth, calls = np.array([[True, False], [False, False]]), np.array([[True, True], [False, False]])
+    >>> values, empty = samples_f1(truth, calls)
+    >>> values.round(3).tolist(), empty.tolist()
+    ([0.667, 0.0], [False, True])
+    """
     # Products with ones: sums of booleans along a row are seven times slower, and these are exact.
     true, called, ones = (part.astype(np.float32) for part in (truth, calls, np.ones(truth.shape[1])))
     size, both = ((part @ ones).astype(float) for part in (true + called, true * called))
@@ -75,9 +85,14 @@ def samples_f1(truth: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndarray) -> Sums:
-    """Return per quantity an array (clusters, k) float32 of sums; ``counted`` (L,) have both classes.
+    """Sums per quantity, arrays (clusters, k) float32; ``counted`` (L,) have both classes.
 
     Without ``thresholds`` only what needs none.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> sums = patient_sums(*scored(), counted=np.array([True, True]))  # of 100 patients
+    >>> {name: sums[name].shape for name in ("total", "hits", "any_finding", "gaps")}
+    {'total': (100, 2), 'hits': (100, 2), 'any_finding': (100, 3), 'gaps': (100, 30)}
     """
     images = {"total": sample.counts, "squares": (sample.scores - sample.labels) ** 2 * sample.counts}
     if thresholds is not None:
@@ -87,7 +102,7 @@ def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndar
 
 
 def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
-    """Return sums (clusters, BINS) of label minus score; the bins are those of the whole sample."""
+    """Sums (clusters, BINS) of label minus score; the bins are those of the whole sample."""
     positive, scores, clusters = sample.of_label(label)
     if not len(scores):
         return np.zeros((sample.n_clusters, BINS), dtype=np.float32)
@@ -121,9 +136,14 @@ def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict
 
 
 def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> dict[str, Parts]:
-    """Return F1, sensitivity and specificity of the ``tuned`` labels (L,) by image, at fixed thresholds.
+    """F1, sensitivity and specificity of the ``tuned`` labels (L,) by image, at fixed thresholds.
 
     F1 is the mean of hits over images that count once when they are called and once when they are positive.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> parts = tuned_parts(*scored(), tuned=np.array([True, True]))["f1"]
+    >>> parts.value.round(3).tolist(), parts.influence.shape
+    ([0.595, 0.649], (200, 2))
     """
     called = {name: part.astype(float) for name, part in _called(sample, thresholds, tuned).items()}
     positive, negative = called["positive"], called["decisions"] - called["positive"]
@@ -138,7 +158,7 @@ def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> di
 
 
 def _mean_of(tuned: np.ndarray, hits: np.ndarray, weight: np.ndarray, patients: np.ndarray) -> Parts:
-    """Return the parts of the sum of ``hits`` over that of ``weight``, each (n, tuned labels)."""
+    """The parts of the sum of ``hits`` over that of ``weight``, each (n, tuned labels)."""
     influence, share = np.zeros((2, len(hits), len(tuned)))
     total, value = np.maximum(weight.sum(axis=0), 1), np.full(len(tuned), np.nan)
     value[tuned] = hits.sum(axis=0) / total
@@ -148,12 +168,22 @@ def _mean_of(tuned: np.ndarray, hits: np.ndarray, weight: np.ndarray, patients: 
 
 
 def totals_of(sums: Sums) -> Sums:
-    """Return totals (k,) over all clusters, in float64."""
+    """Totals (k,) over all clusters, in float64.
+
+    >>> totals_of({"hits": np.array([[2, 0], [1, 1]], dtype=np.float32)})["hits"].tolist()
+    [3.0, 1.0]
+    """
     return {name: part.sum(axis=0, dtype=np.float64) for name, part in sums.items()}
 
 
 def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray) -> Sums:
-    """Return totals (T, k) of what needs a threshold, at each of the ``thresholds`` of the same labels."""
+    """Totals (T, k) of what needs a threshold, at each of the ``thresholds`` of the same labels.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> sample, thresholds = scored()
+    >>> totals_at(sample, [thresholds], np.array([True, True]))["hits"].tolist()
+    [[78.0, 50.0]]
+    """
     tuned, times = counted & thresholds[0].tuned, len(thresholds)
     cuts, strict = (np.array([getattr(cut, name)[tuned] for cut in thresholds]) for name in _OF_LABELS)
     truth, labelled, scores = sample.labels[:, tuned], sample.counts[:, tuned], sample.scores[:, tuned]
@@ -173,7 +203,7 @@ def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray)
 
 
 def _image_level_at(finding: np.ndarray, highest: np.ndarray, thresholds: list[Thresholds]) -> Sums:
-    """Return hits, calls and positives (T, 3) of images (n, 1) with a ``finding``, and of those without."""
+    """Hits, calls and positives (T, 3) of images (n, 1) with a ``finding``, and of those without."""
     totals = {}
     for name in ("any_finding", "no_finding"):
         cuts = np.array([[getattr(cut, name)] for cut in thresholds])
@@ -188,7 +218,12 @@ def _image_level_at(finding: np.ndarray, highest: np.ndarray, thresholds: list[T
 
 def calls_at(images: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """The number of ``images`` (n, K; a mask) that score at least each of ``thresholds``, (T,) or (T, K),
-    as (T, K)."""
+    as (T, K).
+
+    >>> images, scores = np.array([[True], [True], [False]]), np.array([[0.2], [0.5], [0.9]])
+    >>> calls_at(images, scores, np.array([0.1, 0.5, 0.6])).tolist()
+    [[2.0], [1.0], [0.0]]
+    """
     cuts = np.broadcast_to(thresholds.T, (images.shape[1], len(thresholds)))
     calls = np.empty(cuts.shape[::-1])
     for k, cut in enumerate(cuts):
@@ -198,7 +233,12 @@ def calls_at(images: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> 
 
 
 def per_label_measures(sums: Sums) -> dict[str, np.ndarray]:
-    """Return metrics (..., L) of sums (..., k); calibration in the large is mean score less prevalence."""
+    """Metrics (..., L) of sums (..., k); calibration in the large is mean score less prevalence.
+
+    >>> sums = {"total": np.array([10]), "squares": np.array([1.5]), "gaps": np.r_[2, -1, np.zeros(BINS - 2)]}
+    >>> {name: value.round(3).tolist() for name, value in per_label_measures(sums).items()}
+    {'brier': [0.15], 'calibration_in_the_large': [-0.1], 'calibration_error': [0.3]}
+    """
     gaps = _gaps(sums)
     return {
         "brier": sums["squares"] / sums["total"],
@@ -208,21 +248,32 @@ def per_label_measures(sums: Sums) -> dict[str, np.ndarray]:
 
 
 def calibration_by_chance(whole: Sums, replicates: Sums) -> np.ndarray:
-    """Return the calibration error (L,) that perfectly calibrated scores have from sampling patients.
+    """The calibration error (L,) that perfectly calibrated scores have from sampling patients.
 
     ``whole`` holds sums (k,), ``replicates`` (R, k): the mean absolute noise of the bins' gaps.
+
+    >>> whole = {"total": np.array([10]), "gaps": np.zeros(BINS)}
+    >>> drawn = {"total": np.array([[10], [10]]), "gaps": np.outer([0.1, -0.1], np.ones(BINS))}
+    >>> calibration_by_chance(whole, drawn).round(3).tolist()
+    [0.15]
     """
     return np.abs(_gaps(replicates) - _gaps(whole)).sum(axis=-1).mean(axis=0)
 
 
 def _gaps(sums: Sums) -> np.ndarray:
-    """Return label minus score per bin (..., L, BINS), as shares of all labelled images."""
+    """Label minus score per bin (..., L, BINS), as shares of all labelled images."""
     total = sums["total"]
     return sums["gaps"].reshape(*total.shape[:-1], -1, BINS) / total[..., None]
 
 
 def threshold_measures(sums: Sums) -> dict[str, np.ndarray]:
-    """Return metrics (..., counted labels) that need a threshold per label."""
+    """Metrics (..., counted labels) that need a threshold per label.
+
+    >>> sums = {"hits": 7, "called": 9, "positive": 8, "strict_hits": 4, "strict_called": 5, "decisions": 20}
+    >>> found = threshold_measures({name: np.array([count]) for name, count in sums.items()})
+    >>> [value.round(3).tolist() for value in found.values()]
+    [[0.824], [0.5], [0.917]]
+    """
     positive, negative = sums["positive"], sums["decisions"] - sums["positive"]
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
@@ -233,7 +284,13 @@ def threshold_measures(sums: Sums) -> dict[str, np.ndarray]:
 
 
 def f1_measures(sums: Sums) -> dict[str, np.ndarray]:
-    """Return F1 over all counted labels in every definition, each (...)."""
+    """F1 over all counted labels in every definition, each (...).
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> found = f1_measures(totals_of(patient_sums(*scored(), counted=np.array([True, True]))))
+    >>> {name: float(found[name].round(3)) for name in ("f1_macro", "f1_samples", "f1_any_finding")}
+    {'f1_macro': 0.622, 'f1_samples': 0.465, 'f1_any_finding': 0.795}
+    """
     measures = {}
     if sums["positive"].shape[-1]:
         measures = multilabel_f1(sums["hits"], sums["called"], sums["positive"], sums["decisions"])

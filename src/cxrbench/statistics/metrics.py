@@ -31,7 +31,11 @@ class Over(StrEnum):
 @dataclass(frozen=True)
 class Metric:
     """A metric: its ``name`` in tables; ``score``, in words, and ``how`` it is averaged over findings;
-    ``short``, for narrow tables; its lowest value (the highest is 1) and the ``digits`` that are printed."""
+    ``short``, for narrow tables; its lowest value (the highest is 1) and the ``digits`` that are printed.
+
+    >>> METRICS["auroc"].label, METRICS["f1_macro"].label, METRICS["f1_micro"].label
+    ('endpoint', 'macro', 'all')
+    """
 
     name: str
     score: str

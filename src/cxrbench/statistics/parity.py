@@ -90,10 +90,15 @@ class _Pair:
 
 
 def parity(cells: Mapping[RunT, CellEstimate], margins: Margins) -> pd.DataFrame:
-    """Return the table described above (columns ``COLUMNS``).
+    """The table described above (columns ``COLUMNS``).
 
     What cannot be decided (too few seeds, other images, an undefined label) is a row with the verdict
     inconclusive and the reason.
+
+    >>> from cxrbench.statistics.examples import cells
+    >>> row = parity(cells(), Margins()).query("label == 'endpoint'").iloc[0]
+    >>> row["platform_a"], row["platform_b"], row["verdict"], round(float(row["smallest_margin"]), 3)
+    ('one', 'two', 'inconclusive', 0.027)
     """
     rows: list[dict] = []
     for named, group in groupby(sorted(cells), key=lambda cell: (cell.dataset, cell.architecture)):
@@ -115,7 +120,7 @@ def _pairs(platforms: dict[str, Seeds]) -> Iterator[_Pair]:
 
 
 def compared_seeds(a: Mapping[int, T], b: Mapping[int, T]) -> tuple[dict[int, T], dict[int, T]]:
-    """Return the seeds of each side that are compared: those they share, where these are enough.
+    """The seeds of each side that are compared: those they share, where these are enough.
 
     >>> compared_seeds({0: "a", 1: "b", 2: "c", 3: "d"}, {1: "e", 2: "f", 3: "g"})[1]
     {1: 'e', 2: 'f', 3: 'g'}
@@ -169,7 +174,13 @@ def margin_of(key: tuple[str, str], margins: Margins) -> float:
 
 
 def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, Any]:
-    """Return p_equivalent, smallest_margin, verdict and reason of column ``k`` of a ``difference``."""
+    """The p_equivalent, smallest_margin, verdict and reason of column ``k`` of a ``difference``.
+
+    >>> difference = Difference(*(np.array([value]) for value in (0.001, 4e-6, 2e-6, 50.0)))
+    >>> found = verdict_on(difference, margin=np.array([0.01]), k=0)
+    >>> found["verdict"], round(found["p_equivalent"], 4), round(found["smallest_margin"], 4)
+    ('equivalent', 0.0003, 0.0073)
+    """
     columns = {
         "difference": difference.value,
         "se_patients": difference.patient_variance,
@@ -199,7 +210,7 @@ def _obstacle(pair: _Pair) -> tuple[Cause, str]:
 
 
 def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool) -> dict[str, np.ndarray]:
-    """Return every numeric column, each (K,); ``bare``: without those that need the spread over seeds."""
+    """Every numeric column, each (K,); ``bare``: without those that need the spread over seeds."""
     if not pair.a:
         return {}
     a, b = ({seed: network.estimate for seed, network in side.items()} for side in (pair.a, pair.b))
@@ -230,7 +241,7 @@ def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool)
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Return Holm's step-down adjusted p values (K,); NaN stays NaN and is no test.
+    """Holm's step-down adjusted p values (K,); NaN stays NaN and is no test.
 
     >>> holm(np.array([0.01, 0.04, np.nan])).tolist()
     [0.02, 0.04, nan]
@@ -243,7 +254,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def _tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.ndarray) -> np.ndarray:
-    """Return p values (K,) of two one-sided t tests on the seeds' values, as if patients were fixed."""
+    """The p values (K,) of two one-sided t tests on the seeds' values, as if patients were fixed."""
     nobody, many = np.zeros((1, len(margin))), np.full(len(margin), np.inf)
     fixed = [{seed: Estimate(cell.value, nobody, many) for seed, cell in side.items()} for side in (a, b)]
     return between_platforms(*fixed).p_equivalent(margin)
@@ -277,7 +288,7 @@ def _judged(verdict: str, reason: str = "", cause: Cause = Cause.NONE) -> dict[s
 
 
 def _every(labels: list[dict]) -> dict[str, Any]:
-    """Return the verdict on all labels at once, from their rows."""
+    """The verdict on all labels at once, from their rows."""
     frame = pd.DataFrame(labels, columns=COLUMNS)
     values = {
         "p_equivalent": frame["p_equivalent"].max(skipna=False),
@@ -296,10 +307,15 @@ def _every(labels: list[dict]) -> dict[str, Any]:
 
 
 def family(parity: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdicts on pairs of platforms that a table shows, with their p corrected over all of them.
+    """The verdicts on pairs of platforms that a table shows, with their p corrected over all of them.
 
     ``p_family`` is Holm's over the rows, of the test that the verdict stands on: equivalence, else
     difference. Rows that no test was made for are left out.
+
+    >>> from cxrbench.statistics.examples import cells
+    >>> rows = family(parity(cells(), Margins(auroc_macro=0.03, auroc_label=0.06, f1=0.05)))
+    >>> rows["label"].tolist(), rows["p_family"].round(3).tolist()
+    (['macro', 'endpoint', 'macro', 'every'], [0.005, 0.005, 0.009, 0.001])
     """
     shown = pd.MultiIndex.from_frame(parity[["label", "metric"]]).isin(_SHOWN)
     rows = parity[(parity["kind"] == "platforms") & shown]
@@ -323,7 +339,13 @@ def p_family(rows: pd.DataFrame) -> np.ndarray:
 
 def family_counts(parity: pd.DataFrame) -> dict[str, int]:
     """The numbers of verdicts of a :func:`family`, of its pairs, and of those that Holm's correction
-    leaves."""
+    leaves.
+
+    >>> from cxrbench.statistics.examples import cells
+    >>> counts = family_counts(parity(cells(), Margins(auroc_macro=0.02, f1=0.05)))
+    >>> {name: counts[name] for name in ("pairs", "verdicts", "equivalent", "equivalent after correction")}
+    {'pairs': 1, 'verdicts': 4, 'equivalent': 3, 'equivalent after correction': 1}
+    """
     rows = family(parity)
     holds, endpoint = rows["p_family"] < ALPHA, rows["label"] == ENDPOINT
     masks = {verdict: rows["verdict"] == verdict for verdict in ("equivalent", "different")}

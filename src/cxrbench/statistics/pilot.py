@@ -40,6 +40,10 @@ class Parts:
     ``whole`` has the three of the means as they were compared, which add up to the squared standard error.
     ``paired`` says whether runs were compared one by one, ``runs`` how many a side has at least; ``freedom``
     are the degrees of freedom of the patients' variance.
+
+    >>> parts = Parts((1e-6, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
+    >>> {row["source"]: row["fraction"] for row in parts.rows()}, parts.at_worst().by_run
+    ({'patients': 0.25, 'patients x run': 0.5, 'run': 0.25}, 4e-05)
     """
 
     whole: tuple[float, float, float]
@@ -88,7 +92,7 @@ class Needs:
 def parts_of(
     a: Mapping[int, Estimate], b: Mapping[int, Estimate], k: int, patients: int, paired: bool
 ) -> Parts:
-    """Return the variance of the difference in column ``k`` by source; each side has two runs or more.
+    """The variance of the difference in column ``k`` by source; each side has two runs or more.
 
     >>> from cxrbench.statistics.auroc import auroc
     >>> from cxrbench.statistics.examples import predictions
@@ -128,7 +132,7 @@ def _column(run: Estimate, k: int) -> Estimate:
 
 
 def power(parts: Parts, design: Design, margin: float) -> float:
-    """Return the probability of "equivalent" within ``margin`` at a true difference of zero.
+    """The probability of "equivalent" within ``margin`` at a true difference of zero.
 
     >>> parts = Parts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
     >>> round(power(parts, Design(patients=500, seeds=3), margin=0.01), 2)
@@ -153,7 +157,7 @@ def power(parts: Parts, design: Design, margin: float) -> float:
 
 
 def needs(parts: Parts, margin: float, runs: int | None = None, patients: int | None = None) -> Needs:
-    """Return the power of a comparison of so many ``runs`` and ``patients``, the pilot's own by default, and
+    """The power of a comparison of so many ``runs`` and ``patients``, the pilot's own by default, and
     what 80 % takes.
 
     >>> parts = Parts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))

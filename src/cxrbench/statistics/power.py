@@ -66,24 +66,30 @@ class SeedSpread:
 
 @dataclass(frozen=True)
 class Design:
-    """A comparison: test ``patients``, ``FEWEST_SEEDS`` or more ``seeds`` on each platform, and ``share``."""
+    """A comparison: test ``patients``, ``FEWEST_SEEDS`` or more ``seeds`` on each platform, and ``share``.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> design = Design(patients=2000, seeds=5)
+    >>> [f"{part:.1e}" for part in design.parts(spread)], round(design.deviation(spread), 4)
+    (['1.6e-06', '3.6e-06'], 0.0023)
+    """
 
     patients: int
     seeds: int
     share: float = 1.0
 
     def parts(self, spread: SeedSpread) -> tuple[float, float]:
-        """Return the variance of the difference from patients' luck and from the networks' skill."""
+        """The variance of the difference from patients' luck and from the networks' skill."""
         luck = 2 * spread.patient_se**2 * spread.patients / self.patients / self.seeds
         return luck, 2 * self.share * spread.seed_sd**2 / self.seeds
 
     def deviation(self, spread: SeedSpread) -> float:
-        """Return the standard deviation of the difference."""
+        """The standard deviation of the difference."""
         return float(np.sqrt(sum(self.parts(spread))))
 
 
 def power_equivalent(spread: SeedSpread, design: Design, margin: float, difference: float = 0.0) -> float:
-    """Return the probability of the verdict "equivalent" within ``margin`` at a true ``difference``.
+    """The probability of the verdict "equivalent" within ``margin`` at a true ``difference``.
 
     >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
     >>> round(power_equivalent(spread, Design(patients=500, seeds=5), margin=0.01), 2)
@@ -94,26 +100,36 @@ def power_equivalent(spread: SeedSpread, design: Design, margin: float, differen
 
 
 def _inside(room: np.ndarray, deviation: float, difference: float = 0.0) -> float:
-    """Return the probability of an observed difference within ``room`` (its mean over equal chances)."""
+    """The probability of an observed difference within ``room`` (its mean over equal chances)."""
     inside = ndtr((room - difference) / deviation) - ndtr((-room - difference) / deviation)
     return float(np.maximum(inside, 0).mean())
 
 
 def power_different(spread: SeedSpread, design: Design, difference: float) -> float:
-    """Return the probability of a two-sided p below five percent at a true ``difference``."""
+    """The probability of a two-sided p below five percent at a true ``difference``.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> round(power_different(spread, Design(patients=500, seeds=5), difference=0.01), 2)
+    0.67
+    """
     reach, deviation = _reach(spread, design, 1 - ALPHA / 2), design.deviation(spread)
     return float((ndtr((difference - reach) / deviation) + ndtr((-difference - reach) / deviation)).mean())
 
 
 def smallest_margin(spread: SeedSpread, design: Design) -> float:
-    """Return the margin that is shown four times in five when the true difference is zero."""
+    """The margin that is shown four times in five when the true difference is zero.
+
+    >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
+    >>> round(smallest_margin(spread, Design(patients=500, seeds=5)), 4)
+    0.0113
+    """
     reach, deviation = _reach(spread, design, 1 - ALPHA), design.deviation(spread)
     ends = 1e-3 * deviation, 1e3 * deviation
     return float(brentq(lambda margin: _inside(margin - reach, deviation) - POWER, *ends))
 
 
 def patients_to_see(spread: SeedSpread, design: Design, difference: float) -> int | None:
-    """Return the fewest patients that show a true ``difference`` (two-sided 5 %, power 80 %) at best.
+    """The fewest patients that show a true ``difference`` (two-sided 5 %, power 80 %) at best.
 
     At best: as if its variance were known, so that no seeds are spent on finding it out. None where the
     spread between seeds alone hides the difference.
@@ -134,6 +150,10 @@ def answers(
 
     With a ``difference``, also how many seeds (with these patients) or patients (with these seeds, at best)
     would see it. None where no number suffices.
+
+    >>> row = answers(SeedSpread(0.004, 500, 0.003), Design(patients=500, seeds=5), margin=0.01)
+    >>> round(row["power_at_zero"], 2), row["seeds_needed"], row["patients_needed"]
+    (0.67, 6, 759)
     """
 
     def shown(other: Design) -> float:
@@ -157,7 +177,7 @@ def answers(
 
 
 def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> int | None:
-    """Return the fewest seeds or patients (``quantity``) with which ``chance`` reaches 80 %.
+    """The fewest seeds or patients (``quantity``) with which ``chance`` reaches 80 %.
 
     To one in ten thousand; None where it is out of reach.
 
@@ -183,8 +203,7 @@ def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> 
 
 
 def _reach(spread: SeedSpread, design: Design, level: float) -> np.ndarray:
-    """Return Student's quantile times the standard error that the verdict may use, each of equal
-    probability."""
+    """Student's quantile times the standard error that the verdict may use, each of equal probability."""
     luck, skill = design.parts(spread)
     seen = (luck + skill) * chi_squared(design.seeds - 1)
     seeds_count = seen > luck
@@ -194,24 +213,35 @@ def _reach(spread: SeedSpread, design: Design, level: float) -> np.ndarray:
 
 @cache
 def chi_squared(freedom: int) -> np.ndarray:
-    """Return quantiles of chi-squared over its degrees of freedom, each of equal probability."""
+    """Quantiles of chi-squared over its degrees of freedom, each of equal probability.
+
+    >>> values = chi_squared(4)
+    >>> values.shape, values.mean().round(2).tolist(), np.median(values).round(2).tolist()
+    ((1000,), 1.0, 0.84)
+    """
     return _chi_quantile((np.arange(_NODES) + 0.5) / _NODES, freedom) / freedom
 
 
 def _chi_quantile(level: np.ndarray | float, freedom: int) -> np.ndarray:
-    """Return scipy.stats.chi2.ppf, whose module takes a second to load."""
+    """Quantiles as scipy.stats.chi2.ppf has them, whose module takes a second to load."""
     return np.asarray(2 * gammaincinv(freedom / 2, level))
 
 
 def recorded_spreads(
     spread: pd.DataFrame, metrics: Iterable[str] = COMPARED, fixed: bool = False
 ) -> list[tuple[dict[str, Any], SeedSpread, int]]:
-    """Return the groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
+    """The groups of spread.csv whose seeds and patients are known apart: names, spread, seeds.
 
     A network's own part of the patients' error is what is left of it when that of the mean over the seeds,
     which they have in common, is taken off (``patient_sampling_variance`` in components.py). The variance of
     skill is pooled over the groups of a metric, those on ``drawn`` images apart: three seeds alone say little
     of it. AUROC is that of the main endpoint. ``fixed``: with the thresholds of F1 taken as fixed.
+
+    >>> from cxrbench.statistics.components import spread
+    >>> from cxrbench.statistics.examples import cells
+    >>> names, of_run, seeds = recorded_spreads(spread(cells()).assign(drawn=False))[0]
+    >>> names["platform"], names["metric"], round(of_run.patient_se, 4), of_run.patients, seeds
+    ('one', 'auroc', 0.0125, 100, 3)
     """
     end = "_fixed" if fixed else ""
     labels = {name: METRICS[name].label for name in metrics}
@@ -242,6 +272,12 @@ def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
     """A row per group of spread.csv, metric and assumed share of the seed variance that is made anew.
 
     What two settings share as measured is in :mod:`cxrbench.statistics.pilot`.
+
+    >>> from cxrbench.statistics.components import spread
+    >>> from cxrbench.statistics.examples import cells
+    >>> row = power_table(spread(cells()).assign(drawn=False), Margins(auroc_macro=0.03)).iloc[0]
+    >>> row["platform"], row["metric"], round(float(row["power_at_zero"]), 2), int(row["seeds_needed"])
+    ('one', 'auroc', 0.51, 5)
     """
     rows: list[dict[str, Any]] = []
     for named, recipe, seeds in recorded_spreads(spread):
@@ -254,10 +290,16 @@ def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
 
 
 def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.DataFrame:
-    """Return the patients at best that show ``DIFFERENCE``, a row per recorded recipe and definition of F1.
+    """The patients at best that show ``DIFFERENCE``, a row per recorded recipe and definition of F1.
 
     Columns ``metric`` and ``patients``, those of ``_GROUP`` beside. ``fixed``: with thresholds as they are,
     else with thresholds chosen anew. Platforms that give a seed equal skill (share 0).
+
+    >>> from cxrbench.statistics.components import spread
+    >>> from cxrbench.statistics.examples import cells
+    >>> table = patients_by_definition(spread(cells()).assign(drawn=False)).round(-3)
+    >>> table[["platform", "metric", "patients"]][:2].to_numpy().tolist()
+    [['one', 'f1_macro', 48000], ['one', 'f1_micro', 40000]]
     """
     rows = []
     for named, recipe, _ in recorded_spreads(spread, DEFINITIONS, fixed):
@@ -267,9 +309,13 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
 
 
 def sufficient_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
-    """Return, by architecture, the seeds on each platform that a verdict on the main endpoint needs.
+    """By architecture, the seeds on each platform that a verdict on the main endpoint needs.
 
     With that many, equal platforms are shown equivalent with 80 % power even if sharing seeds does not help.
+
+    >>> rows = {"dataset": "d", "architecture": "a", "metric": "auroc", "share": 1.0, "seeds_needed": [5, 7]}
+    >>> sufficient_seeds(pd.DataFrame(rows), "d")
+    {'a': 7}
     """
     whole = table[(table["dataset"] == dataset) & (table["metric"] == "auroc")]
     needed = whole[whole["share"] == SHARES[-1]].groupby("architecture")["seeds_needed"].max()
@@ -277,21 +323,35 @@ def sufficient_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
 
 
 def upper_seeds(table: pd.DataFrame, margin: float) -> dict[Any, int | None]:
-    """Return :func:`_seeds_at_upper_limit` by the index of power.csv's rows of AUROC at the largest share."""
+    """The seeds needed at the upper limit of the spread (:func:`_seeds_at_upper_limit`), by the index of
+    power.csv's rows of AUROC at the largest share.
+
+    >>> known = {"patient_se": 0.004, "measured_on": 500, "seed_sd": 0.003, "seed_freedom": 8}
+    >>> upper_seeds(pd.DataFrame([{"metric": "auroc", "share": 1.0} | known]), margin=0.01)
+    {0: 9}
+    """
     rows = table[(table["metric"] == "auroc") & (table["share"] == SHARES[-1])]
     return {index: _seeds_at_upper_limit(row, margin) for index, row in rows.iterrows()}
 
 
 def fixed_patients(table: pd.DataFrame, spread: pd.DataFrame) -> dict[Any, float]:
-    """Return the patients that show the preprint's difference if thresholds are taken as they are, by the
-    index of power.csv's rows of F1 at the smallest share."""
+    """The patients that show the preprint's difference if thresholds are taken as they are, by the
+    index of power.csv's rows of F1 at the smallest share.
+
+    >>> from cxrbench.statistics.components import spread
+    >>> from cxrbench.statistics.examples import cells
+    >>> table = spread(cells()).assign(drawn=False)
+    >>> found = fixed_patients(power_table(table, Margins()), table)
+    >>> {row: round(patients, -3) for row, patients in found.items()}
+    {4: 30000.0, 8: 26000.0, 16: 31000.0, 20: 31000.0}
+    """
     rows = table[table["difference"].notna() & (table["share"] == SHARES[0])]
     patients = rows[_GROUP].merge(patients_by_definition(spread, fixed=True), "left")["patients"]
     return dict(zip(rows.index, patients.astype(float), strict=True))
 
 
 def _seeds_at_upper_limit(row: Any, margin: float) -> int | None:
-    """Return the seeds needed where the variance between networks is at its upper limit.
+    """The seeds needed where the variance between networks is at its upper limit.
 
     ``row`` of power.csv gives the spread and its degrees of freedom.
     """

@@ -34,7 +34,7 @@ _RULES = {
 
 
 def findings_of(table: pd.DataFrame) -> list[str]:
-    """Return the findings of a predictions table, in the order of their columns.
+    """The findings of a predictions table, in the order of their columns.
 
     >>> findings_of(pd.DataFrame(columns=["image", "label_Mass", "score_Mass"]))
     ['Mass']
@@ -43,7 +43,7 @@ def findings_of(table: pd.DataFrame) -> list[str]:
 
 
 def labels_of(table: pd.DataFrame) -> np.ndarray:
-    """Return the labels (n, L) of a predictions table, float32, NaN where one is not known.
+    """The labels (n, L) of a predictions table, float32, NaN where one is not known.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> labels_of(predictions()).sum(axis=0).tolist()
@@ -54,7 +54,7 @@ def labels_of(table: pd.DataFrame) -> np.ndarray:
 
 
 def scores_of(table: pd.DataFrame) -> np.ndarray:
-    """Return the scores (n, L) of a predictions table, in the order of its labels.
+    """The scores (n, L) of a predictions table, in the order of its labels.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> scores_of(predictions()).shape
@@ -66,7 +66,7 @@ def scores_of(table: pd.DataFrame) -> np.ndarray:
 def predictions_table(
     identity: pd.DataFrame, findings: Sequence[str], labels: np.ndarray, scores: np.ndarray
 ) -> pd.DataFrame:
-    """Return a predictions table of ``labels`` and ``scores`` (n, L) beside the images' ``identity``.
+    """A predictions table of ``labels`` and ``scores`` (n, L) beside the images' ``identity``.
 
     A label that is NaN is not known: its column is nullable.
 
@@ -83,7 +83,15 @@ def predictions_table(
 
 
 def read_checked(path: Path, todo: Callable[[], str]) -> pd.DataFrame:
-    """Return a Parquet file of :func:`predictions_table`; UserError ending in ``todo`` where it is none."""
+    """The predictions in a Parquet file of :func:`predictions_table`; else UserError, ending in ``todo``.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from cxrbench.statistics.examples import predictions
+    >>> with TemporaryDirectory() as folder:
+    ...     predictions().to_parquet(path := Path(folder) / FILE)
+    ...     read_checked(path, lambda: "score it again").shape
+    (120, 7)
+    """
     table = _read(path, todo)
     for complaint in _complaints(table):
         raise UserError(f"{path}: {complaint}; {todo()}")
@@ -103,13 +111,21 @@ def load_predictions(
     logits: bool = False,
     several: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return checked predictions from anywhere, and notes on what is missing but not needed.
+    """Checked predictions from anywhere, and notes on what is missing but not needed.
 
     Needed, in Parquet, CSV or CSV.gz: ``image``, and for each finding ``label_<finding>`` (0, 1 or empty) and
     ``score_<finding>`` (0 to 1; with ``logits`` any finite number). Without ``split`` all rows are ``test``;
     without ``patient`` each image is its own cluster (the metrics say so); ``train`` rows are left out.
     ``columns`` maps our names of columns to the file's; ``several`` runs may be in it, which ``seed`` tells
     apart. Raises UserError naming column and first bad rows for anything that is wrong.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from cxrbench.statistics.examples import predictions
+    >>> with TemporaryDirectory() as folder:
+    ...     predictions().drop(columns="split").to_csv(path := Path(folder) / "mine.csv")
+    ...     table, notes = load_predictions(path)
+    >>> table.shape, notes
+    ((120, 7), ['no split column: all rows count as test'])
     """
     path = Path(path)
     if (beside := path / FILE).is_file():  # a run's folder
@@ -126,7 +142,7 @@ def load_predictions(
 
 
 def checked(table: pd.DataFrame, place: str, logits: bool = False) -> tuple[pd.DataFrame, list[str]]:
-    """Return the predictions of a ``table`` in memory, checked as :func:`load_predictions` checks a file, and
+    """The predictions of a ``table`` in memory, checked as :func:`load_predictions` checks a file, and
     notes; ``place`` names it in messages.
 
     >>> from cxrbench.statistics.examples import predictions
@@ -165,7 +181,7 @@ def _begins(path: Path, mark: bytes) -> bool:
 def _read(
     path: Path, todo: Callable[[], str], columns: Mapping[str, str] | None = None, several: bool = False
 ) -> pd.DataFrame:
-    """Return our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot.
+    """Our columns of a file, texts or numbers each; UserError, ending in ``todo``, where it cannot.
 
     The index has the lines of a CSV file, the head being the first, and the rows of another.
     """
@@ -199,7 +215,7 @@ def _read(
 
 
 def _wide(table: pd.DataFrame, place: str, logits: bool) -> pd.DataFrame:
-    """Return a long table with a row per image; a finding that an image has no row for is not known."""
+    """A long table with a row per image; a finding that an image has no row for is not known."""
     key = [name for name in (SEED, "image") if name in table]
     if "image" not in table:
         raise UserError(f"{place}: columns are missing: image; add it under this name")
@@ -246,7 +262,7 @@ def _all_are_good(columns: pd.DataFrame, rule: str, logits: bool) -> bool:
 
 
 def _partner(name: str) -> str:
-    """Return the column that belongs to a label or a score."""
+    """The column that belongs to a label or a score."""
     kind, _, finding = name.partition("_")
     return {LABEL: SCORE, SCORE: LABEL}.get(f"{kind}_", "") + finding
 
@@ -308,7 +324,7 @@ def _patients_in_two_splits(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _rows(table: pd.DataFrame, bad: pd.Series | np.ndarray, column: str | None = None) -> str:
-    """Return the first bad rows by line or number, with image and value in ``column``."""
+    """The first bad rows by line or number, with image and value in ``column``."""
     numbers = np.flatnonzero(bad)
     named = []
     for k in numbers[:_SHOWN]:

@@ -50,13 +50,18 @@ class Runs:
     notes: tuple[str, ...] = ()
 
     def only(self, numbers: Collection[int]) -> Runs:
-        """Return the runs of these ``numbers``."""
+        """The runs of these ``numbers``.
+
+        >>> from cxrbench.statistics.examples import predictions
+        >>> list(read_runs({seed: predictions(seed) for seed in range(3)}, "A").only([0, 2]).tables)
+        [0, 2]
+        """
         kept = {number: table for number, table in self.tables.items() if number in numbers}
         return replace(self, tables=kept)
 
 
 def run_number(path: Path) -> int | None:
-    """Return the number of the run whose predictions are in ``path``; None where its name has none.
+    """The number of the run whose predictions are in ``path``; None where its name has none.
 
     >>> names = "seed10.csv", "a/seed2/scores.csv", "net18_run3.csv", "best.csv"
     >>> [run_number(Path(name)) for name in names]
@@ -70,8 +75,15 @@ def run_number(path: Path) -> int | None:
 
 
 def find_files(source: str | Path) -> list[Path]:
-    """Return the files of predictions that ``source`` names, a run's number deciding their order; UserError
-    if there are none."""
+    """The files of predictions that ``source`` names, a run's number deciding their order; UserError
+    if there are none.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = [(Path(folder) / f"seed{number}.csv").touch() for number in (10, 9)]
+    ...     [file.name for file in find_files(folder)]
+    ['seed9.csv', 'seed10.csv']
+    """
     path = Path(source)
     if path.is_file():
         return [path]
@@ -105,7 +117,7 @@ def read_runs(
     logits: bool = False,
     findings: Collection[str] = (),
 ) -> Runs:
-    """Return the runs of a side called ``name``, with ``findings`` alone where any are given.
+    """The runs of a side called ``name``, with ``findings`` alone where any are given.
 
     ``columns`` maps our columns to the file's, ``logits`` says that scores are any finite numbers. Raises
     UserError with file and line for whatever is wrong.
@@ -170,14 +182,19 @@ def _with_findings(table: pd.DataFrame, findings: Collection[str], place: str) -
 
 
 def same_files(a: Runs, b: Runs) -> list[tuple[int, int]]:
-    """Return the numbers of runs of ``a`` and of ``b`` that are one file."""
+    """The numbers of runs of ``a`` and of ``b`` that are one file.
+
+    >>> a, b = (Runs(name, {}, {}, True, {0: Path("shared.csv"), 1: Path(f"{name}1.csv")}) for name in "AB")
+    >>> same_files(a, b)
+    [(0, 0)]
+    """
     where = {path.resolve(): number for number, path in a.files.items()}
     both = ((where.get(path.resolve()), number) for number, path in b.files.items())
     return [(mine, number) for mine, number in both if mine is not None]
 
 
 def aligned(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
-    """Return both sides with the findings in one order, patients where one run at least has them, and the
+    """Both sides with the findings in one order, patients where one run at least has them, and the
     same images; and notes.
 
     ``common``: leave out images that a run lacks. Raises UserError where findings, images, labels or patients
@@ -243,7 +260,7 @@ def _same_findings(every: list[tuple[str, pd.DataFrame]]) -> None:
 def _with_patients(
     every: list[tuple[str, pd.DataFrame]],
 ) -> tuple[list[tuple[str, pd.DataFrame]], list[str]]:
-    """Return the tables with a column ``patient`` in all of them or in none, joined by image."""
+    """The tables with a column ``patient`` in all of them or in none, joined by image."""
     known = [(place, table) for place, table in every if "patient" in table]
     if len(known) in (0, len(every)):
         return every, []

@@ -33,6 +33,13 @@ class Sample:
     ``images`` (n,) names; ``labels`` (n, L) bool; ``scores`` (n, L) float64; ``clusters`` (n,) int32,
     numbering the patients 0..n_clusters-1; ``by_patient`` is false when each image is its own cluster;
     ``names`` (L,) the findings; ``unknown`` (n, L) bool where a label is missing (false among ``labels``).
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> sample = sample_of(predictions())
+    >>> sample.labels.shape, sample.n_clusters, sample.positive_clusters(sample.labels).tolist()
+    ((80, 2), 40, [14, 11])
+    >>> sample.take(sample.abnormal).n_images, sample.as_images().n_clusters
+    (44, 80)
     """
 
     images: np.ndarray
@@ -65,7 +72,7 @@ class Sample:
         return ~self.unknown
 
     def of_label(self, k: int | np.integer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return labels, scores and clusters (m,) of the images whose label ``k`` is known."""
+        """Labels, scores and clusters (m,) of the images whose label ``k`` is known."""
         rows = ~self.unknown[:, k]
         return self.labels[rows, k], self.scores[rows, k], self.clusters[rows]
 
@@ -83,12 +90,12 @@ class Sample:
         return csr_array((ones, own), shape=(self.n_clusters, self.n_images))
 
     def as_images(self) -> Sample:
-        """Return the same images, each its own cluster: the assumption that patients do not matter."""
+        """The same images, each its own cluster: the assumption that patients do not matter."""
         own = np.arange(self.n_images, dtype=np.int32)
         return replace(self, clusters=own, n_clusters=self.n_images, by_patient=False)
 
     def take(self, rows: np.ndarray) -> Sample:
-        """Return the images of the boolean mask ``rows`` (n,), their patients renumbered."""
+        """The images of the boolean mask ``rows`` (n,), their patients renumbered."""
         taken = {name: getattr(self, name)[rows] for name in ("images", "labels", "scores", "unknown")}
         clusters, count = _numbered(self.clusters[rows])
         return replace(self, **taken, clusters=clusters, n_clusters=count)
@@ -99,7 +106,7 @@ class Sample:
 
 
 def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
-    """Return the rows of ``split`` in a predictions table (``patient`` may be absent); UserError if none.
+    """The rows of ``split`` in a predictions table (``patient`` may be absent); UserError if none.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
@@ -120,7 +127,7 @@ def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
 
 
 def validation_of(predictions: pd.DataFrame) -> Sample | None:
-    """Return the validation images of a predictions table; None where there are none.
+    """The validation images of a predictions table; None where there are none.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> validation_of(predictions()).n_clusters
@@ -170,6 +177,10 @@ class Thresholds:
     ``f1`` (L,) maximise each label's F1; ``specificity`` (L,) are the lowest with a specificity of at
     least ``SPECIFICITY``; ``any_finding`` and ``no_finding`` apply to an image's highest score;
     ``positive_patients`` (L,) positive validation patients.
+
+    >>> f1, specificity, patients = np.array([[0.3, np.nan], [0.8, np.nan], [25, 8]])
+    >>> Thresholds(f1, specificity, 0.5, 0.7, patients).tuned.tolist()
+    [True, False]
     """
 
     f1: np.ndarray
@@ -185,7 +196,7 @@ class Thresholds:
 
 
 def choose_thresholds(val: Sample) -> Thresholds:
-    """Return the thresholds that the validation part supports (see ``MIN_PATIENTS``).
+    """The thresholds that the validation part supports (see ``MIN_PATIENTS``).
 
     >>> from cxrbench.statistics.examples import predictions
     >>> choose_thresholds(validation_of(predictions())).positive_patients.tolist()
@@ -195,15 +206,20 @@ def choose_thresholds(val: Sample) -> Thresholds:
 
 
 def refitted(val: Sample) -> list[Thresholds]:
-    """Return the thresholds of ``REFITS`` other draws of the validation patients, for the same labels.
+    """The thresholds of ``REFITS`` other draws of the validation patients, for the same labels.
 
     The draws are the same for every network that scored these patients.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> draws = refitted(validation_of(predictions(patients=150)))
+    >>> len(draws), draws[0].f1.tolist()
+    (200, [0.5211, 0.2363])
     """
     return _chosen(val, np.vstack(list(weight_blocks(val.n_clusters, REFITS, seed=0))))
 
 
 def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
-    """Return thresholds for each row of ``weights`` (R, clusters), how often each patient is drawn."""
+    """Thresholds for each row of ``weights`` (R, clusters), how often each patient is drawn."""
     patients = val.positive_clusters(val.labels)
     enough = (patients >= MIN_PATIENTS) & (val.positive_clusters(val.negative) >= MIN_PATIENTS)
     f1, specificity = np.full((2, len(weights), len(enough)), np.nan)
@@ -229,7 +245,7 @@ def _image_thresholds(val: Sample, weights: np.ndarray) -> np.ndarray:
 
 
 def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the highest scores (R,) at which calling ``scores >= threshold`` positive gives the best F1.
+    """The highest scores (R,) at which calling ``scores >= threshold`` positive gives the best F1.
 
     ``positive`` (n,) bool with at least one true; ``scores`` (n,); ``weights`` (R, n), how often each counts.
 
@@ -248,7 +264,7 @@ def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.nda
 
 
 def specificity_thresholds(negative_scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the lowest thresholds (R,) that keep ``SPECIFICITY`` of ``negative_scores`` (n,) below them.
+    """The lowest thresholds (R,) that keep ``SPECIFICITY`` of ``negative_scores`` (n,) below them.
 
     ``weights`` (R, n) is how often each counts.
 
@@ -266,7 +282,15 @@ class Scope:
     """Masks over labels (L,): ``counted`` have both classes, ``estimable`` at least two clusters of each
     class, ``tuned`` are counted and have a threshold, ``many`` have the positive test patients (``patients``,
     L) that the main endpoint asks for (``least``). ``unit`` is what is drawn: patient or image. ``whole``
-    says how many images have all their labels, where some have not."""
+    says how many images have all their labels, where some have not.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> scope = scope_of(sample_of(predictions()), choose_thresholds(validation_of(predictions())), least=12)
+    >>> scope.reason(0)
+    'no tuned threshold: 8 positive validation patients'
+    >>> scope.endpoint_note()
+    '1 label, without those of fewer than 12 positive test patients: Mass (11)'
+    """
 
     counted: np.ndarray
     estimable: np.ndarray
@@ -320,7 +344,7 @@ class Scope:
 
 
 def scope_of(sample: Sample, thresholds: Thresholds | None, least: int = 0) -> Scope:
-    """Return the scope of ``sample`` when scored with ``thresholds``.
+    """The scope of ``sample`` when scored with ``thresholds``.
 
     ``least``: how many positive patients a finding of the main endpoint has at least.
 

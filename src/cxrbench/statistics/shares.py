@@ -64,7 +64,7 @@ def _named_alike(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def _disjoint(settings: pd.DataFrame) -> pd.DataFrame:
-    """Return those pairs of settings, the largest first, that share no network with one before them."""
+    """Those pairs of settings, the largest first, that share no network with one before them."""
     taken: set[tuple[str, ...]] = set()
     rows = []
     for row in settings.sort_values("pairs", ascending=False, kind="stable").itertuples():
@@ -87,8 +87,7 @@ def _parts(seeds: pd.DataFrame) -> dict[str, float]:
 
 
 def _share(between: float, common: float, freedom: float) -> dict[str, float]:
-    """Return the share, its interval, and what it is made of, from sums of squares of differences and
-    sums."""
+    """The share, its interval, and what it is made of, from sums of squares of differences and sums."""
     quantile = fdtri(freedom, freedom, 0.5 + _LEVEL / 2)
     ratio = between / common if common else np.inf
     ends = {"share": ratio, "share_low": ratio / quantile, "share_high": ratio * quantile}

@@ -52,6 +52,11 @@ def halved_scores(run: CellEstimate, val: Sample | None, halvings: int = HALVING
 
     The halves are the same for all runs that scored the same patients; a mean is over the same findings as
     for all patients. NaN where a half has no image with one of them; macro F1 also without ``val``.
+
+    >>> from cxrbench.statistics.estimates import estimate_cell
+    >>> from cxrbench.statistics.examples import predictions
+    >>> halved_scores(estimate_cell(predictions()), None, halvings=2)[0].round(3).tolist()  # of the endpoint
+    [[0.785, 0.704], [0.817, 0.695]]
     """
     test, scope = run.sample, run.scope
     weights = _halves(test.n_clusters, halvings)[:, test.clusters]
@@ -107,6 +112,12 @@ def sources(
     settings. ``blocks``: by the one thing that settings differ in (column ``setting``) and network, those
     settings, which share seeds; they have a row each, with the p value of F for "these settings have one
     mean".
+
+    >>> from cxrbench.statistics.examples import cells
+    >>> halves = np.zeros((2, 1, 2))  # which only F1 needs
+    >>> runs = {seed: (run, halves) for seed, run in enumerate(cells(seeds=5).values())}
+    >>> sources({"net": runs})[["metric", "source", "sd"]][:3].round(3).to_numpy().tolist()
+    [['endpoint', 'patients', 0.021], ['endpoint', 'patients x network', 0.012], ['endpoint', 'seed', 0.0]]
     """
     used = {name: seeds for name, seeds in runs.items() if len(seeds) >= MIN_RUNS}
     rows: list[dict[str, Any]] = []
