@@ -79,6 +79,8 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     hours = table["hours_middle"]
     assert 0.5 < hours["small", "g5.xlarge"] < 2 and 16 < hours["large", "g5.xlarge"] < 32
     assert 10 * 24 < hours["very large", "g5.xlarge"] < 18 * 24
+    small = table.loc["small"]["usd_middle"]
+    assert (small[["g5.xlarge", "g6.xlarge", "p5.4xlarge"]] - small["g6e.xlarge"] < 0.5).all()
     in_a_day = hours["very large"][hours["very large"] < 24].index
     assert set(in_a_day) == {"p4d.24xlarge", "p5.48xlarge"}
     one, cheapest = table.loc[("very large", "p5.4xlarge")], table.loc[("very large", "g6e.xlarge")]

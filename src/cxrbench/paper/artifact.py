@@ -101,8 +101,10 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
     if record is None:
         return "Recorded: not run, so there is no result yet.", NOT_RUN, packed
     host, timing, scores = record.host, record.timing, tolerances(cell, read.recorded)
-    texts = ", ".join(f"{line.name} {line.recorded:.3f} ± {line.tolerance:.3f}" for line in scores)
+    texts = ", ".join(f"{line.name} {line.centre:.3f} ± {line.tolerance:.3f}" for line in scores)
     result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
+    if scores and scores[0].mean is not None:
+        result += f"; this seed's own: {', '.join(f'{line.recorded:.3f}' for line in scores)}"
     also = store.record(experiment.beside) if experiment.beside else None
     if experiment.beside and also:
         other = tolerances(experiment.beside, read.recorded)

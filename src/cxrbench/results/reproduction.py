@@ -34,7 +34,8 @@ _SCORES = {key: in_words(*key) for key in ((MACRO, "auroc"), (MACRO, "f1_macro")
 
 @dataclass(frozen=True)
 class Line:
-    """A compared quantity; ``origin`` is where the tolerance comes from, or why there is none."""
+    """A compared quantity; ``origin`` is where the tolerance comes from, or why there is none. The tolerance is
+    around ``centre``: the recorded value, or the mean of a reference."""
 
     name: str
     yours: float
@@ -42,6 +43,11 @@ class Line:
     tolerance: float | None
     origin: str
     inside: bool | None  # None where it is not judged
+    mean: float | None = None  # of a reference
+
+    @property
+    def centre(self) -> float:
+        return self.recorded if self.mean is None else self.mean
 
 
 @dataclass(frozen=True)
@@ -234,7 +240,7 @@ def _beside(name: str, yours: float, recorded: float, found: Difference, k: int,
         return _not_judged(name, yours, recorded, "not defined on these images: not judged")
     noticed = f"notices a change of {found.noticeable()[k]:.4f} in 4 of 5"
     origin = f"around {mean:.4f}, the mean of {runs} recorded runs; {noticed}"
-    return Line(name, yours, recorded, (high - low) / 2, origin, low <= 0 <= high)
+    return Line(name, yours, recorded, (high - low) / 2, origin, low <= 0 <= high, mean)
 
 
 def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
