@@ -32,6 +32,22 @@ def test_two_files_are_two_tables_with_the_values_of_each() -> None:
         assert [row for row in both if row["source"] == file] == [{"source": file} | row for row in alone]
 
 
+def test_a_file_that_is_named_twice_is_scored_once() -> None:
+    """This ended in the same traceback as two records did."""
+    file = f"{CELLS[0]}/predictions.parquet"
+    done = cxrbench("evaluate", file, f"./{file}", "--replicates", "20", cwd=ROOT)
+    assert done.returncode == 0 and done.stderr.startswith("a file that is named twice is scored once")
+    assert done.stdout == must_work("evaluate", file, "--replicates", "20", cwd=ROOT).stdout
+
+
+def test_two_records_of_one_cell_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / CELLS[0], tmp_path / "again")
+    records = [f"{CELLS[0]}/record.json", str(tmp_path / "again/record.json")]
+    done = cxrbench("evaluate", *records, "--replicates", "20", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.endswith("record.json")] == records
+
+
 SEVERAL = {  # every other command that takes several records, and what it says of two
     "cost table": "2 of 2 runs",
     "cost break-even": "runs until it pays",

@@ -65,7 +65,9 @@ def evaluate(
     from cxrbench.study.files import write_csv
     from cxrbench.study.names import UserError
 
-    files = sources or []
+    files = list({path.resolve(): path for path in sources or []}.values())
+    if len(files) < len(sources or []):
+        say("a file that is named twice is scored once")
     records = [path for path in files if path.name == "record.json"]
     if records == files and (files or out):  # a study without evidence has a table without rows
         table, notes = evaluate_cells(records, replicates, positive_patients)
@@ -80,7 +82,7 @@ def evaluate(
     if as_json:
         print_json(table)
     elif not out and len(table):
-        named = next((name for name in ("cell", "source") if name in table), None)
+        named = next((name for name in ("source", "cell") if name in table), None)
         if named is None or table[named].nunique() == 1:
             print(_in_a_terminal(table))
         else:

@@ -34,8 +34,8 @@ _SCORES = {key: in_words(*key) for key in ((MACRO, "auroc"), (MACRO, "f1_macro")
 
 @dataclass(frozen=True)
 class Line:
-    """A compared quantity; ``origin`` is where the tolerance comes from, or why there is none. The tolerance is
-    around ``centre``: the recorded value, or the mean of a reference."""
+    """A compared quantity; ``origin`` is where the tolerance comes from, or why there is none. It lies around
+    ``centre``: the recorded value, or the mean of a reference."""
 
     name: str
     yours: float

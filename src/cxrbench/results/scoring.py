@@ -73,11 +73,20 @@ def _run_of(path: Path) -> Cell | None:
 
 
 def evaluate_cells(records: Sequence[Path], replicates: int | None, least: int) -> Evaluation:
-    """Return the metrics of many cells, in their order, by a process per core; none give no rows."""
+    """The metrics of many cells, in their order, by a process per core; none give no rows.
+
+    Where a cell has several records, a column ``source`` has their files.
+    """
     work = partial(evaluate_cell, replicates=replicates, least=least)
     with ProcessPoolExecutor(max(1, min(cores(), len(records)))) as pool:
         scored = list(pool.map(work, records))
-    tables = [cell.table for cell in scored if not cell.table.empty]
+    tables = [
+        cell.table.assign(source=str(path))
+        for cell, path in zip(scored, records, strict=True)
+        if not cell.table.empty
+    ]
+    if len({table["cell"].iloc[0] for table in tables}) == len(tables):
+        tables = [table[CELL_COLUMNS] for table in tables]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=CELL_COLUMNS)
     return Evaluation(table, [note for cell in scored for note in cell.notes])
 
