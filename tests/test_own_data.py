@@ -71,6 +71,11 @@ def test_a_build_ends_in_the_report_and_makes_a_paper_only_under_a_title_of_its_
     assert build == "snakemake --cores all --configfile mine.yaml\n"
     done = graph(clone, "--configfile", "mine.yaml", overlay=False)
     assert "Report: results/report.html" in done.stdout and "Paper:" not in done.stdout
+    assert "claims" not in done.stdout, "ours say nothing about an own study"
+    page = (clone / "results/report.html").read_text()
+    assert "(cited)" not in page and "maxvit" not in page and "make cell" not in page
+    again = f"cxrbench train {CELL} --study results/study.json"
+    assert again in page and must_work(*again.split()[1:], "--help", cwd=clone)
     for name in ("results/report.html", "results/tables/metrics.csv", "figures/seeds.pdf"):
         assert (clone / name).stat().st_size > 1000, name
     assert not (clone / "paper/paper.pdf").exists()

@@ -18,7 +18,8 @@ _WIDTH = 80  # columns of a line that ends a build
 
 
 def summary(read: Results, result: Path) -> str:
-    """Six lines of at most 80 columns: what was made, what it says, and what to do next."""
+    """Six lines of at most 80 columns: what was made, what it says, and what to do next; of an own study
+    nothing about our claims."""
     cells, kind = read.cells, "Paper" if result.suffix == ".pdf" else "Report"
     origins = cells.loc[cells["status"] != NOT_RUN, "origin"].value_counts()
     made = ", ".join(
@@ -30,8 +31,9 @@ def summary(read: Results, result: Path) -> str:
         f"Trainings: {origins.sum()} of {len(cells)} have evidence{f' ({made})' if made else ''}.",
         f"Not run on: {', '.join(absent)}." if absent else "Every platform has been run.",
         _headline(read),
-        _own_claims(read.claims),
-        f"Next: cxrbench claims --why, cxrbench report matrix; tables: {read.folder / 'tables'}",
+        *([] if read.study.own else [_own_claims(read.claims)]),
+        f"Next: {'' if read.study.own else 'cxrbench claims --why, '}cxrbench report matrix; tables: "
+        f"{read.folder / 'tables'}",
     ]
     return "\n".join(["", *(shorten(line, _WIDTH, placeholder=" ...") for line in lines), ""])
 
@@ -42,7 +44,9 @@ def _headline(read: Results) -> str:
     rows = pd.DataFrame() if group is None else read.of(group, "auroc", ENDPOINT)
     if group is None or rows.empty:
         return "No training has scores yet."
-    return f"Test AUROC {text(read.mean(group, 'auroc', ENDPOINT), 'auroc')}: {'/'.join(group)}."
+    mean = read.mean(group, "auroc", ENDPOINT)
+    chance = "no better than chance, " if mean.low <= 0.5 <= mean.high else ""
+    return f"Test AUROC {text(mean, 'auroc')}: {chance}{'/'.join(group)}."
 
 
 def _own_claims(claims: pd.DataFrame) -> str:

@@ -266,7 +266,7 @@ def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
     if cause:
         return _judged("inconclusive", why, cause)
     if np.isnan(row["difference"]):
-        why = "undefined: a run has no value (F1 has none without validation patients to tune a threshold on)"
+        why = "undefined: a run has no value"
         return _judged("inconclusive", why, Cause.UNDEFINED)
     if row["difference"] == 0 and row["se_patients"] == row["se_seeds"] == 0:
         return _judged("equivalent", "the same for every seed and patient")

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import math
 import re
 import shlex
 import tomllib
@@ -212,15 +213,25 @@ def _cells_with_evidence(read: Results, states: dict[str, State]) -> dict[str, A
         "Ended (UTC)": ("name", lambda row: row.ended[:16] if isinstance(row.ended, str) else ""),
         "Machine": ("name", lambda row: short_processor(row.machine) if isinstance(row.machine, str) else ""),
         "Macro AUROC": ("auroc", lambda row: scores.get(row.cell, "")),
-        "Images/s": "images_per_second:count",
-        "Command": ("name", lambda row: f"make cell CELL={shlex.quote(row.cell)}"),
+        "Images/s": ("short", lambda row: row.images_per_second or math.nan),  # 0: too short to be timed
+        "Command": ("name", lambda row: _again(row.cell, read)),
     }
     caption = "Every cell of the study, with 95 % intervals over patients."
     return {
         "cells_list": _PageTable("cells_list", "All cells", caption, table(read.cells, columns)),
-        "cells": [_part(row, states[row.cell], read.folder) for row in ran.itertuples()],
+        "cells": [
+            _part(row, states[row.cell], read.folder) | {"again": _again(row.cell, read)}
+            for row in ran.itertuples()
+        ],
         "with_evidence": set(ran["cell"]),
     }
+
+
+def _again(cell: str, read: Results) -> str:
+    """The command that trains a cell again; an own study's cells are not in the repository's."""
+    if read.study.own:
+        return f"cxrbench train {shlex.quote(cell)} --study {shlex.quote(str(read.folder / 'study.json'))}"
+    return f"make cell CELL={shlex.quote(cell)}"
 
 
 def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
