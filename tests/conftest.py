@@ -39,7 +39,8 @@ os.environ["COLUMNS"] = "100"  # pytest-xdist sets 80
 ROOT = Path(__file__).parent.parent
 os.environ["PYTHONPATH"] = str(ROOT / "src")  # of what tests start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as in the Makefile
-for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a make that a test starts is no part of `make test`
+# What make sets or the Makefile exports: a make or a build that a test starts is no part of `make test`.
+for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CXRBENCH_WAIT", "CELL", "PLATFORM", "HOURS"):
     os.environ.pop(name, None)
 # Two networks at two sizes, one of them on two platforms: what the paper's prose and conclusions need.
 FEW_CELLS = (
@@ -77,7 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def ran(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run a program; what it printed is text. ``how``: options of :func:`subprocess.run`."""
-    return subprocess.run([*map(str, words)], capture_output=True, text=True, **how)
+    return subprocess.run(
+        [*map(str, words)], capture_output=True, text=True, **{"timeout": forked.LONGEST} | how
+    )
 
 
 def clone_of_the_tree(folder: Path) -> Path:

@@ -40,6 +40,7 @@ LIBRARIES = {
     ),
 }
 NEED_TORCH = ("audit", "bench", "compile", "precompile", "predict", "train")  # commands
+LONGEST = 900.0  # seconds: what hangs fails, and its test is named
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # prctl(2)
 _exec = subprocess._fork_exec  # type: ignore[attr-defined]
 _asking, _thread = threading.Lock(), threading.local()
@@ -64,7 +65,9 @@ def run(
     """Run ``python -m module words`` in ``cwd``; return what it printed and its exit code."""
     command = [sys.executable, "-m", module, *words]
     with instead_of_starts():
-        return subprocess.run(command, input=given, capture_output=True, text=True, cwd=cwd, env=env)
+        return subprocess.run(
+            command, input=given, capture_output=True, text=True, cwd=cwd, env=env, timeout=LONGEST
+        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Clones and machines that are unlike the authors': line ends, homes, owners."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -167,3 +168,16 @@ def test_a_build_that_lives_on_is_waited_for(tmp_path: Path) -> None:
     assert (
         f"process {first.pid}; wait until it ends" in second.stderr and "Waiting for its end" in second.stderr
     )
+
+
+def test_what_the_makefile_exports_does_not_reach_what_tests_start() -> None:
+    """Under `make test-all` a build that a test expects to be refused waited for an hour."""
+    exported = re.findall(r"^export (\w+) :=", (ROOT / "Makefile").read_text(), flags=re.M)
+    assert "CXRBENCH_WAIT" in exported
+    given = (
+        os.environ | dict.fromkeys((*exported, "MAKELEVEL", "CELL"), "1") | {"PYTHONPATH": str(ROOT / "src")}
+    )
+    code = "import conftest, os; print(*os.environ, sep='\\n')"
+    kept = ran(sys.executable, "-c", code, cwd=ROOT / "tests", env=given, check=True).stdout.split()
+    assert {"CXRBENCH_WAIT", "MAKELEVEL", "CELL"}.isdisjoint(kept) and "PATH" in kept
+    assert not [name for name in kept if name.startswith("CXRBENCH_") and name not in os.environ]
