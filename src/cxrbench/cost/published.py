@@ -16,6 +16,7 @@ import pandas as pd
 
 from cxrbench.cost.devices import DEVICES, Device
 from cxrbench.study.files import read_csv
+from cxrbench.study.names import UserError
 
 TRAINING, INFERENCE = Path("data/timm_training.csv"), Path("data/timm_inference.csv")
 CARD = "RTX-3090"
@@ -34,7 +35,16 @@ class Published(NamedTuple):
 
 @cache
 def _training(path: Path) -> pd.DataFrame:
-    return read_csv(path).set_index("architecture")
+    return _read(path, "images_per_second").set_index("architecture")
+
+
+def _read(path: Path, *columns: str) -> pd.DataFrame:
+    """A table of timm's speeds; UserError where it lacks a column."""
+    table = read_csv(path)
+    for name in ("architecture", "pixels", *columns):
+        if name not in table:
+            raise UserError(f"{path}:1: there is no column '{name}'; restore the file with git")
+    return table
 
 
 def published_speed(
@@ -70,7 +80,7 @@ def leave_one_card_out(path: Path = INFERENCE) -> pd.DataFrame:
     more than half their geometric mean; ``median``: measured over that mean.
     """
     rows = []
-    for software, table in read_csv(path).groupby("software"):
+    for software, table in _read(path, "software").groupby("software"):
         cards = [name for name in table.columns if name in DEVICES and table[name].notna().any()]
         for card, other in ((card, other) for card in cards for other in cards if card != other):
             low, high = _between(DEVICES[card], DEVICES[other])
@@ -87,7 +97,8 @@ def leave_one_card_out(path: Path = INFERENCE) -> pd.DataFrame:
 
 def by_area(path: Path = INFERENCE) -> pd.Series:
     """Return measured over predicted speed for each pair of image sizes of a network that timm timed."""
-    table = read_csv(path).melt(["architecture", "pixels", "software"], var_name="card", value_name="rate")
+    given = ["architecture", "pixels", "software"]
+    table = _read(path, "software").melt(given, var_name="card", value_name="rate")
     # A tag names the weights, not the network.
     table = table.assign(network=table["architecture"].str.split(".").str[0]).dropna()
     pairs = table.merge(table, on=["network", "software", "card"], suffixes=("", "_other"))
