@@ -68,7 +68,14 @@ def test_on_spot_a_run_is_expected_to_take_longer() -> None:
     assert 24 < found[0]["expected_hours"] < found[1]["expected_hours"]
     assert all(row["usd"] == pytest.approx(row["expected_hours"] * 0.4246) for row in found), "of g5.xlarge"
     assert "spot interval is 0" in refused("cost", "spot", 24, "--save-every", 0)
-    assert "with basis 'spot' (known: on_demand): add a row" in refused("cost", "spot", 24, "c7a.large")
+    unpriced = refused("cost", "spot", 24, "p4d.24xlarge")
+    assert "with basis 'spot' (known: on_demand): `cxrbench cost refresh p4d.24xlarge --region" in unpriced
+    assert "--region us-east-1 --price-list skypilot --write` reads it" in unpriced
+    elsewhere = refused("cost", "spot", 24, "g5.xlarge", "--region", "eu-central-1")
+    assert "refresh g5.xlarge --region eu-central-1" in elsewhere and "did you mean" not in elsewhere
+    assert refused("cost", "spot", 24, "ml.trn1.32xlarge").endswith(
+        "(known: sagemaker): add a row to prices.csv"
+    )
     shown = unwrapped("cost", "spot", 24, "trn1.2xlarge")
     assert "Assumed: interruptions come at the given rates" in shown and "neither paid nor counted" in shown
 
@@ -80,7 +87,7 @@ def test_every_table_of_costs_fits_a_page_in_words(words: tuple[object, ...]) ->
 
 def test_break_even_of_the_published_cases() -> None:
     """Capacity blocks and spot price one side only of p4d against trn1.32xlarge: no row for them."""
-    found = rows("break-even", CELL, "--every")
+    found = rows("break-even", "--every")
     cases = {(row["case"], row["basis"], row["as_of"]): row for row in found}
     printed = "30B model, run times as printed", "on_demand"
     assert cases[*printed, "2025-04-28"]["runs"] == 1
@@ -90,9 +97,25 @@ def test_break_even_of_the_published_cases() -> None:
     tuning = cases["fine-tuning", "sagemaker", "undated"]
     assert tuning["saving"] == pytest.approx(68.6063 - 41.435, abs=1e-3)
     assert {row["basis"] for row in found if row["runs"]} == {"on_demand", "sagemaker"}
-    shown = unwrapped("cost", "break-even", CELL)
+    shown = unwrapped("cost", "break-even")
     assert shown.startswith(ENDED) and "never" in shown and "runs until it pays" in shown
-    assert [row["case"] for row in rows("break-even", CELL)] == [case.case for case in CASES]
+    assert [row["case"] for row in rows("break-even")] == [case.case for case in CASES]
+
+
+def test_break_even_uses_named_records_or_refuses_them(make_record, tmp_path: Path) -> None:
+    paths = {}
+    for platform in ("cuda", "neuron", "cpu"):
+        paths[platform] = tmp_path / f"{platform}.json"
+        record = make_record(f"nih128-64px/resnet18/{platform}/seed0").model_copy(update={"dataset": None})
+        paths[platform].write_text(record.to_json())
+    found = rows("break-even", paths["cuda"], paths["neuron"])
+    assert (found[-1]["case"], found[-1]["here"], found[-1]["there"]) == (
+        "nih128-64px resnet18", "g5.xlarge", "trn1.2xlarge"
+    )  # fmt: skip
+    missing = "no break-even of nih128-64px/resnet18 (not run: neuron): name usable records of it on a GPU"
+    assert refused("cost", "break-even", paths["cuda"], paths["cpu"]).startswith(missing)
+    numbers = ("--days", 5, "--usd-per-day", 900, "--here", 2, "--there", 1)
+    assert "need no records" in refused("cost", "break-even", paths["cuda"], *numbers)
 
 
 def test_break_even_of_given_numbers() -> None:
@@ -121,6 +144,38 @@ def test_a_price_for_any_network_is_one_page() -> None:
     assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 7
     assert "100 images/s are below the 781 to 1,197 that timm's speed predicts" in shown
     assert re.search(r"The newest price here is \d+ days old \(2026-07-20\)", shown)
+
+
+def test_the_bound_names_its_prices_and_the_preprint_only_beside_what_it_compares() -> None:
+    mine = ("cost", "mine", "resnet50", "--images", 1000, "--epochs", 1)
+    shown = unwrapped(*mine)
+    assert (
+        "on trn1.2xlarge (no training from SDK 2.30) as on g5.xlarge, at 1.34 USD/h (on demand, us-" in shown
+    )
+    assert re.search(
+        r"times on trn2\.3xlarge, at 2\.74 USD/h \(spot, ap-southeast-4, undated\) over 0\.425 USD/h \(spot, "
+        r"us-east-1, undated\); the prices are of two regions\. It rests",
+        shown,
+    )
+    share = "So the preprint's 3 to 5 times the cost would mean that Trainium's share was"
+    assert share in shown
+    for gpu in ("p6-b200.48xlarge", "g5.12xlarge", "g6.xlarge"):
+        other = unwrapped(*mine, "--gpu", gpu)
+        assert "the preprint" not in other and "perfect. The one CNN measured" in other
+
+
+def test_what_a_step_keeps_is_said_to_be_unknown_where_no_such_step_is_recorded() -> None:
+    shown = unwrapped("cost", "mine", "vit_base_patch16_224", "--images", 1000, "--epochs", 1)
+    assert (
+        "a byte per pixel. What a step keeps on the device, and the least that it moves, are unknown" in shown
+    )
+    assert "audit vit_base_patch16_224 --pixels 224 --precision bf16 --record` adds one)" in shown
+
+
+def test_a_job_is_priced_in_another_region() -> None:
+    words = ("mine", "resnet50", "--images", 1000, "--epochs", 1, "--region", "us-west-2")
+    assert rows(*words)[0]["region"] == "us-west-2"
+    assert "unknown region 'us-west-9'" in refused("cost", *words[:-1], "us-west-9")
 
 
 JOBS = {  # the three jobs of one engineer: words, hours on one A10G within, GB packed
@@ -219,6 +274,48 @@ def test_two_speeds_of_ones_own_decide() -> None:
     assert large["ratio_low"] == pytest.approx(23.0631 / 0.3596 / 80), "both at spot of us-east-2"
 
 
+def test_a_ratio_of_two_prices_names_bases_and_regions() -> None:
+    """A spot price of one region over an on-demand price of another was divided without a word."""
+    words = ("cost", "decide", *FIVE, "--architecture", "mine", "--speeds")
+    shown = unwrapped(*words, 100, 2000)
+    assert shown.startswith(
+        "Port: by your ratio for trn2.3xlarge (public beta since SDK 2.33), at prices of two regions, a port"
+    )
+    prices = "at 2.74 USD/h (spot, ap-southeast-4, undated) over 0.425 USD/h (spot, us-east-1, undated); the"
+    assert f"{prices} prices are of two regions)" in shown
+    shown = unwrapped(*words, 100, 900, "--gpu", "p6-b200.48xlarge")
+    assert "at prices of two bases and two regions, a port pays." in shown
+    assert "over 114 USD/h (on demand, us-east-1, 2026-07-20); the prices are of two bases and two" in shown
+    alike = unwrapped(*words, 250, 20_000, "--trainium", "trn2.48xlarge", "--gpu", "g5.2xlarge")
+    assert (
+        "at prices of" not in alike and "(spot, us-east-2, undated) over 0.36 USD/h (spot, us-east-2" in alike
+    )
+
+
+def test_a_port_by_a_given_ratio_names_its_instance_or_that_there_is_none() -> None:
+    words = ("cost", "decide", *FIVE, "--architecture", "mine", "--ratio", 0.6, 0.7)
+    assert unwrapped(*words).startswith("Port: by your ratio, which names no instance, a port pays at both")
+    shown = unwrapped(*words, "--trainium", "trn2.3xlarge")
+    assert shown.startswith("Port: by your ratio for trn2.3xlarge (public beta since SDK 2.33) a port pays")
+    assert "(given: your own ratio of trn2.3xlarge over g5.xlarge)" in shown
+
+
+@pytest.mark.parametrize("network", ["convnext_tiny", "efficientnet_b0"])
+def test_a_network_without_a_published_ratio_is_to_be_measured_first(network: str) -> None:
+    shown = unwrapped("cost", "decide", *FIVE, "--architecture", network)
+    assert shown.startswith(
+        "Not shown: no cost ratio is published for networks with depthwise convolutions. Measure first. An "
+        "hour of measuring costs 2.74 USD on trn2.3xlarge"
+    )
+    assert "cost ratio: unknown (" in shown and shown.endswith("= 80,000 USD: no ratio saves more")
+    row = json.loads(must_work("cost", "decide", *FIVE, "--architecture", network, "--json").stdout)
+    assert (row["verdict"], row["kind"], row["ratio_high"]) == ("not shown", "unknown", None)
+    for capacity in (0, 1):
+        little = ("--spend", 1, "--porting", 20_000, "--horizon", 12, "--capacity", capacity)
+        shown = unwrapped("cost", "decide", *little, "--architecture", network)
+        assert shown.startswith("Stay: a port does not pay even where Trainium costs nothing.")
+
+
 def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
     def decided(*ratio: object) -> dict[str, object]:
         words = ("--architecture", "mine", "--ratio", *ratio, "--json")
@@ -251,7 +348,11 @@ def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
     [
         (["--architecture", "cn"], "architecture 'cn': no published cost ratio; did you mean 'cnn'?"),
         (["--architecture", "resnet5"], "no published cost ratio; did you mean 'resnet50'"),
-        (["--architecture", "convnext_pico"], "no published cost ratio names depthwise networks"),
+        (["--architecture", "convnext_pico", "--basis", "spot"], "names no instances"),
+        (["--architecture", "x", "--ratio", "0.6", "0.7", "--trainium", "trn1.2xlarge"], "that AWS supports"),
+        (["--architecture", "cnn", "--trainium", "trn1.32xlarge"], "supports for training (known: trn2.3x"),
+        (["--architecture", "x", "--ratio", "1", "2", "--basis", "spot"], "--basis converts the preprint's"),
+        (["--architecture", "x", "--ratio", "1", "inf"], "--ratio: inf is no cost ratio"),
         (["--architecture", "nih128-64px/resnet18"], "nih128-64px/resnet18/neuron: not run yet"),
         (["--architecture", "transformer", "--basis", "spot"], "names no instances"),
         (["--architecture", "cnn", "--basis", "reserved_3y"], "no prices of trn1.2xlarge against g5.xlarge"),

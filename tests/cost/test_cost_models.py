@@ -223,7 +223,7 @@ def test_a_given_speed_stands_on_its_own_instance_and_what_timm_did_not_time_is_
     assert table.loc["trn1.2xlarge", "support"] == "no training from SDK 2.30"
     here, _, elsewhere, trainium, other = (table.loc[name] for name in table.index[:5])
     assert here["hours_low"] == here["hours_high"] == pytest.approx(10) and here["kind"] == "given"
-    assert here["usd_low"] == pytest.approx(10 * 1.006)
+    assert here["usd_low"] == pytest.approx(10 * 1.006 + here["usd_volume"])
     assert other["hours_at_least"] == pytest.approx(3.6e6 * 24e9 / 121e12 / 3600)
     assert math.isnan(other["hours_low"]), "no range without a measurement"
     assert trainium["price_ratio"] == pytest.approx(1.34375 / 1.006)
@@ -263,7 +263,9 @@ def test_the_packed_images_fit_on_the_disk_or_cost_a_volume(prices, pixels, fits
     assert here["packed_gb"] == pytest.approx(360_000 * pixels**2 / 1e9) and here["disk_gb"] == 250
     hours = 10.0
     assert here["usd_volume"] == pytest.approx(0 if fits else 0.08 * here["packed_gb"] * hours / 730)
+    assert here["usd_low"] == here["usd_high"] == pytest.approx(hours * 1.006 + here["usd_volume"])
     assert math.isnan(table.loc["trn2.3xlarge", "disk_gb"]), "not in the source: unknown, not zero"
+    assert math.isnan(table.loc["trn2.3xlarge", "usd_volume"])
 
 
 # ------------------------------------------------------------------ timm's speeds, scaled

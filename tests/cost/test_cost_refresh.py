@@ -93,7 +93,7 @@ def test_written_prices_are_new_rows_of_today_and_old_rows_stay(table, listed):
         (text(offer("1"), offer("2", "BBB")), 0, r"several prices of g5\.xlarge \(AAA: 1, BBB: 2\)"),
         (text(offer("7", Currency="CNY")), 0, r"AWS prices g5\.xlarge in CNY: only prices in USD"),
         (text(offer("dear")), 0, "is not understood"),
-        ("<html>moved</html>", 0, "is not understood"),
+        ("<html>moved</html>", 0, r"no line has the columns of AWS's list, such as SKU\).*: give AWS's list"),
         (text(offer("1")), 40, "could not be read"),
     ],
 )
@@ -118,6 +118,10 @@ def test_without_network_or_list_one_line_says_so(table, listed):
 def test_unknown_instances_and_regions_are_refused_before_asking(table):
     with pytest.raises(UserError, match=r"'g5\.xlage' is not in the price table.*did you mean 'g5\.xlarge'"):
         refresh(table, instances=["g5.xlage"], price_list="nowhere")
+    with pytest.raises(UserError, match=r"AWS's list is of one region: name it .* --price-list skypilot"):
+        refresh(table, region="all")
+    with pytest.raises(UserError, match=r"--dated: 'soon' is not a date"):
+        refresh(table, price_list="nowhere", dated="soon")
     with pytest.raises(UserError, match="unknown region 'us-est-1'"):
         refresh(table, region="us-est-1", price_list="nowhere")
 
@@ -164,6 +168,13 @@ def test_a_catalogue_may_be_a_file_and_then_needs_its_date(table, tmp_path):
     file.write_text(CATALOGUE)
     words = ("cost", "refresh", "--prices", table, "--write", "--price-list", file, "--region", "us-east-1")
     must_work(*words, "--dated", DAY)
+    everywhere = (*words[:-1], "all", "g6.xlarge", "g5.xlarge", "--dated", DAY)
+    said = must_work(*everywhere).stderr
+    assert "the price list has no price of g6.xlarge in any region" in said
+    file_of_aws = tmp_path / "index.csv"
+    file_of_aws.write_text(text(offer("1")))
+    with pytest.raises(UserError, match="SkyPilot's, which alone has all regions"):
+        refresh(table, "all", price_list=str(file_of_aws), dated=DAY)
     assert price(read_prices(table), *AT)["usd_per_hour"] == 1.1
     before = table.read_bytes()
     with pytest.raises(UserError, match="add --dated YYYY-MM-DD"):

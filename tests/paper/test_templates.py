@@ -72,7 +72,9 @@ def test_the_template_has_no_number_that_was_found(monkeypatch) -> None:
 
 
 def test_the_advice_follows_from_the_table(prices) -> None:
-    """The cheapest by the middle of its range, and which instances end the largest job within a day."""
+    """The cheapest by the geometric middle of its range, and which instances end the largest job in a day."""
+    template = (ROOT / "paper/documents/docs/practitioner.md.jinja").read_text(encoding="utf-8")
+    assert "geometric middle of each range" in template and "The middle of" not in template
     table = jobs_table(prices, Pricing()).set_index(["job", "instance"])
     for job in ("small", "large", "very large"):
         assert table.loc[job]["usd_middle"].idxmin() == "g6e.xlarge", job

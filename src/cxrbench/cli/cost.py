@@ -148,11 +148,13 @@ def cost_break_even(
     With all four numbers: for yours. Without: for the published cases, and our
     own cells that ran on both sides, at the study's price.
     """
-    from cxrbench.cost.porting import PORTING_USD, break_even_table
+    from cxrbench.cost.porting import PORTING_USD, break_even_table, must_be_on_both_sides
     from cxrbench.paper.formats import text as printed
 
     given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
     numbers = [number for number in given.values() if number is not None]
+    if numbers and (records or every):
+        raise UserError("your four numbers need no records and no --every: leave these or the numbers out")
     if len(numbers) == len(given):
         lines = arithmetic(*numbers)
         print(json.dumps(lines, indent=1) if as_json else "\n".join(lines))
@@ -161,7 +163,10 @@ def cost_break_even(
         raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
     else:
         costs, listed, pricing = _priced(records, study, prices)
-        table = break_even_table(costs, listed, pricing).dropna(subset="saving")
+        table = break_even_table(costs, listed, pricing)
+        if records:
+            must_be_on_both_sides(costs, table)
+        table = table.dropna(subset="saving")
         if not every:
             usual = (table["region"] == pricing.region) & (table["basis"] == pricing.basis)
             table = table[usual].drop_duplicates("case", keep="last")  # dates go up
@@ -191,6 +196,7 @@ def cost_mine(
     scored: Annotated[
         int | None, typer.Option(min=0, help="Images scored after each epoch. Default: a tenth of --images.")
     ] = None,
+    region: RegionOption = None,
     study: StudyOption = STUDY,
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
@@ -202,6 +208,7 @@ def cost_mine(
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
     from cxrbench.compile.rules import Setting
+    from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import EBS_USD, Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
@@ -212,6 +219,7 @@ def cost_mine(
 
     must_be_captured([precision])
     of = read_study(study)
+    of = of.model_copy(update={"prices": pricing_of(study, region)})
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
     scored = images // 10 if scored is None else scored
@@ -224,8 +232,8 @@ def cost_mine(
         *the_job(training, table),
         *when_it_pays(table, training, needed),
         *at_equal_shares(training, needed, listed, of.prices),
-        f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is too small a "
-        f"network volume is added, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
+        f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is known to be too "
+        f"small, USD includes a network volume, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
         age_of(table),
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
@@ -254,14 +262,15 @@ def cost_refresh(
 
     Only --write changes the table.
     """
-    from cxrbench.cost.refresh import CATALOGUE, PRICE_LIST, refresh
+    from cxrbench.cost.refresh import CATALOGUE, EVERY_REGION, PRICE_LIST, refresh
 
     source = CATALOGUE if price_list == "skypilot" else price_list or PRICE_LIST
     say(f"reading {source.replace('{region}', region)}, a large file")
     difference, not_sold = refresh(prices, region, instances, write, source, dated)
     _print(difference, as_json)
-    for instance in not_sold:
-        say(f"{instance}: not offered in {region}")
+    if not_sold:
+        there = "any region" if region == EVERY_REGION else region
+        say(f"the price list has no price of {', '.join(not_sold)} in {there}")
     if write and len(difference):
         say(f"wrote {prices}")
     elif len(difference):
@@ -330,20 +339,23 @@ def cost_decide(
     from cxrbench.cost.mine import published_kind
     from cxrbench.cost.porting import Numbers, decide, ratio_for
     from cxrbench.cost.prices import newest, read_prices
-    from cxrbench.cost.ratios import Ratio, ratio_of_speeds, thresholds
+    from cxrbench.cost.ratios import ratio_given, ratio_of_speeds, supported_on, thresholds
     from cxrbench.study.platforms import GPU
 
     if ratio and speeds:
         raise UserError("--ratio and --speeds both give the cost ratio: leave one of them out")
+    if basis and (ratio or speeds):
+        raise UserError("--basis converts the preprint's ratio: leave it out where you give your own")
     at = pricing_of(study)
     needed = thresholds(read_prices(prices), gpu or at.instances.get(GPU, "g5.xlarge"), at)
+    needed = supported_on(needed, trainium) if trainium else needed
     spend, architecture = _asked("spend", spend), _asked("architecture", architecture, str)
     porting, horizon = _asked("porting", porting), _asked("horizon", horizon)
     capacity = _asked("capacity", capacity)
     if ratio:
-        chosen = Ratio(*ratio, "given", "your own ratio", own=True)
+        chosen = ratio_given(*ratio, needed, trainium)
     elif speeds:
-        chosen = ratio_of_speeds(*speeds, needed, trainium)
+        chosen = ratio_of_speeds(*speeds, needed)
     else:
         name = published_kind(architecture, RECORDED, cache, say)
         chosen = ratio_for(name, basis, records, study, prices)

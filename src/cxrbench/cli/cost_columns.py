@@ -85,7 +85,7 @@ def _disk(row: Mapping[Any, Any]) -> str:
         return "yes"
     if math.isnan(row["disk_gb"]):
         return "unknown"
-    return "no" if math.isnan(usd := row["usd_volume"]) else f"no, +{span(usd, usd)} USD"
+    return "no" if math.isnan(usd := row["usd_volume"]) else f"no, volume {span(usd, usd)} USD"
 
 
 def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cxrbench.cli.cost_words import with_support
 from cxrbench.cli.words import span
 from cxrbench.study.platforms import TRAINIUM
 
@@ -24,11 +25,19 @@ def the_job(training: Training, table: pd.DataFrame) -> list[str]:
     from cxrbench.cost.published import SOURCE, published_speed, quality
 
     network, gib = training.network, training.work.step_gib
-    step = f"; a step of {AUDITED_BATCH} images keeps at least {gib:.1f} GiB on the device" if gib else ""
+    if gib is not None:
+        step = f"; a step of {AUDITED_BATCH} images keeps at least {gib:.1f} GiB on the device."
+    else:
+        of = f"{network.architecture} --pixels {network.pixels} --precision {network.precision}"
+        step = (
+            ". What a step keeps on the device, and the least that it moves, are unknown: no "
+            f"{network.precision} step of {AUDITED_BATCH} images is recorded (`cxrbench audit {of} --record` "
+            "adds one)."
+        )
     lines = [
         f"{network.architecture}, {network.pixels} px, {network.precision}: {training.images:,} images x "
         f"{training.epochs} epochs, {training.scored:,} images scored after each (a third of the time of a "
-        f"training image). Packed: {training.packed_gb:,.1f} GB, a byte per pixel{step}."
+        f"training image). Packed: {training.packed_gb:,.1f} GB, a byte per pixel{step}"
     ]
     scaled = table["rests_on"].fillna("").str.startswith("timm")
     here = DEVICES[table["accelerator"].iloc[0]]
@@ -61,10 +70,9 @@ def at_equal_shares(
     Of the study's Trainium instance, which the preprint's ratio is of, and of the first of
     :func:`~cxrbench.cost.ratios.thresholds`.
     """
-    from cxrbench.cost.devices import DEVICES
     from cxrbench.cost.estimate import AUDITED_BATCH, equal_shares
     from cxrbench.cost.prices import NoPrice, price
-    from cxrbench.cost.ratios import PREPRINT_RATIO
+    from cxrbench.cost.ratios import two_prices
 
     where, precision = (pricing.region, pricing.basis, pricing.as_of), training.network.precision
     try:
@@ -75,18 +83,32 @@ def at_equal_shares(
     ratio = equal_shares(training.work, precision, there, here)
     if ratio is None:
         return []
+    pair = there | {f"{name}_gpu": value for name, value in here.items()} | {"mixed": ""}
     also = ""
     if len(needed):
         row = needed.iloc[0].to_dict()
         spot = here | {"usd_per_hour": row["usd_per_hour_gpu"]}
-        also = f", and {equal_shares(training.work, precision, row, spot):.2f} on {row['instance']}"
-    low, high = PREPRINT_RATIO.low / ratio, PREPRINT_RATIO.high / ratio
-    names = DEVICES[there["accelerator"]].name, DEVICES[here["accelerator"]].name
+        times = equal_shares(training.work, precision, row, spot)
+        also = f"; {times:.2f} times on {row['instance']}, at {two_prices(row)}"
     return [
         f"Bound: where both reach the same share of their rooflines, an image costs {ratio:.2f} times as "
-        f"much on {there['instance']} as on {here['instance']}{also} (documented peaks and bandwidths, those "
-        f"of GPUs second hand; least traffic of a step of {AUDITED_BATCH} images, all fusions perfect). So "
-        f"the preprint's {PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that "
-        f"{names[0]}'s share was {low:.1f} to {high:.1f} times smaller than {names[1]}'s. The one CNN "
-        f"measured in training on a NeuronCore reached {_REACHED} of its bf16 peak (published, SDK 2.30)."
+        f"much on {with_support(there['instance'], prices)} as on {here['instance']}, at {two_prices(pair)}"
+        f"{also}. It rests on documented peaks and bandwidths, those of GPUs second hand, and on the least "
+        f"traffic of a step of {AUDITED_BATCH} images, all fusions perfect. "
+        f"{_of_the_preprint(ratio, here, there, pricing.basis)}The one CNN measured in training on a "
+        f"NeuronCore reached {_REACHED} of its bf16 peak (published, SDK 2.30)."
     ]
+
+
+def _of_the_preprint(ratio: float, here: dict[str, Any], there: dict[str, Any], basis: str) -> str:
+    """What the preprint's ratio says of the shares; empty but for what it compares, trn1 and one A10G."""
+    from cxrbench.cost.ratios import PREPRINT_RATIO
+
+    compared = there["accelerator"], here["accelerator"], here["accelerators"], basis
+    if compared != ("Trainium", "A10G", 1, "on_demand"):
+        return ""
+    low, high = PREPRINT_RATIO.low / ratio, PREPRINT_RATIO.high / ratio
+    return (
+        f"So the preprint's {PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that "
+        f"{there['accelerator']}'s share was {low:.1f} to {high:.1f} times smaller than A10G's. "
+    )

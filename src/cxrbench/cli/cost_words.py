@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cxrbench.cli.words import span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
     from cxrbench.cost.mine import Training
@@ -54,13 +52,14 @@ def when_it_pays(table: pd.DataFrame, training: Training, needed: pd.DataFrame) 
     """Return from which speed on Trainium pays, by the rows of :func:`~cxrbench.cost.ratios.thresholds`, how
     many runs a port is, and what an hour of measuring costs."""
     from cxrbench.cost.porting import PORTING_USD
+    from cxrbench.cost.ratios import two_prices
 
     lines = []
     for row in needed.to_dict("records"):
         at = f" ({row['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
         lines.append(
             f"On {row['instance']} Trainium pays only above {row['price_ratio']:.2f} times the images/s of "
-            f"{training.gpu}{at}: {_two_prices(row)}."
+            f"{training.gpu}{at}: {two_prices(row)}."
         )
     usd, port = table["usd_high"].iloc[0], f"A port of {PORTING_USD:,.0f} USD"
     unknown = "so many runs: unknown without --gpu-images-per-second"
@@ -68,26 +67,11 @@ def when_it_pays(table: pd.DataFrame, training: Training, needed: pd.DataFrame) 
     return [*lines, *trial(needed), _COMPILED]
 
 
-def _two_prices(row: Mapping[Any, Any]) -> str:
-    """Return the two prices behind a row of :func:`~cxrbench.cost.ratios.thresholds`, and what differs."""
-    prices = f"{_at(row)} over {_at(row, '_gpu')}"
-    return f"{prices}; the prices are of {row['mixed']}" if row["mixed"] else prices
-
-
-def _at(row: Mapping[Any, Any], side: str = "") -> str:
-    """Return a price with its basis, region and date."""
-    return f"{row[f'usd_per_hour{side}']:.3g} USD/h ({_where(row, side)})"
-
-
-def _where(row: Mapping[Any, Any], side: str = "") -> str:
-    basis = row[f"basis{side}"].replace("_", " ")
-    return f"{basis}, {row[f'region{side}']}, {row[f'as_of{side}']}"
-
-
 def trial(needed: pd.DataFrame) -> list[str]:
     """The cost of an hour of measuring on the cheapest supported Trainium instance and on the GPU; the
     rows are those of :func:`~cxrbench.cost.ratios.thresholds`."""
     from cxrbench.cost.devices import DEVICES
+    from cxrbench.cost.ratios import where
 
     if needed.empty:
         return []
@@ -95,8 +79,8 @@ def trial(needed: pd.DataFrame) -> list[str]:
     support = DEVICES[first["accelerator"]].support
     return [
         f"An hour of measuring costs {first['usd_per_hour']:.2f} USD on {first['instance']} ({support}; "
-        f"{_where(first)}) and {first['usd_per_hour_gpu']:.2f} USD on {first['instance_gpu']} "
-        f"({_where(first, '_gpu')})."
+        f"{where(first)}) and {first['usd_per_hour_gpu']:.2f} USD on {first['instance_gpu']} "
+        f"({where(first, '_gpu')})."
     ]
 
 
@@ -114,23 +98,29 @@ def age_of(table: pd.DataFrame) -> str:
 
 def reasoning(ratio: Ratio, given: Numbers, decided: Decision, needed: pd.DataFrame) -> list[str]:
     """Return a decision, what measuring costs, what AWS supports, and then the arithmetic line by line."""
+    head = [_verdict(ratio, decided), *([] if ratio.own else trial(needed)), TRAINIUM_ENDED]
+    if ratio.kind == "unknown":
+        return [
+            *head,
+            f"cost ratio: unknown ({ratio.source})",
+            f"saved per month, at a ratio of zero = spend x capacity - ongoing = {given.spend:,.0f} x "
+            f"{given.capacity:g} - {given.ongoing:,.0f} = {decided.saved_high:,.0f} USD: no ratio saves more",
+        ]
     worst, best = (f"{end:,.0f}" for end in (decided.saved_low, decided.saved_high))
     lines = [
-        _verdict(ratio, decided),
-        *([] if ratio.own else trial(needed)),
-        TRAINIUM_ENDED,
+        *head,
         f"cost ratio: {span(ratio.low, ratio.high, 'seen')} ({ratio.kind}: {ratio.source})",
         f"saved per month = spend x capacity x (1 - ratio) - ongoing = {given.spend:,.0f} x "
         f"{given.capacity:g} x (1 - ratio) - {given.ongoing:,.0f} = "
         f"{' to '.join(dict.fromkeys([worst, best]))} USD",
     ]
+    net = dict.fromkeys(f"{end:,.0f}" for end in (decided.net_low, decided.net_high))
     even = span(decided.break_even_from, decided.break_even_to, "one")
     if decided.saved_high <= 0:
         return [*lines, f"Nothing is saved in any month: the port of {given.porting:,.0f} USD never pays."]
     return [
         *lines,
-        f"net over {given.months:g} months = saved x months - porting = {decided.net_low:,.0f} to "
-        f"{decided.net_high:,.0f} USD",
+        f"net over {given.months:g} months = saved x months - porting = {' to '.join(net)} USD",
         f"months to break even = porting / saved = {even}",
         "Assumed: the port is complete, and paid for, on the first day"
         + ("." if given.ongoing else "; the second platform costs no engineering afterwards."),
@@ -141,10 +131,22 @@ def _verdict(ratio: Ratio, decided: Decision) -> str:
     """Return the verdict as a sentence that names what it rests on and the hardware it is about."""
     from cxrbench.cost.devices import DEVICES
 
+    if ratio.kind == "unknown":
+        if decided.verdict == "stay":
+            return "Stay: a port does not pay even where Trainium costs nothing."
+        return (
+            "Not shown: no cost ratio is published for networks with depthwise convolutions. Measure first."
+        )
     chip = DEVICES.get(ratio.hardware)
-    of = f" for {chip.name} ({chip.support})" if chip else ""
+    of = f" for {ratio.instance or chip.name} ({chip.support})" if chip else ""
     whose = f"your ratio{of}" if ratio.own else f"a {ratio.kind} ratio{of}, not of your network,"
+    if ratio.own and not chip:
+        whose += ", which names no instance,"
+    if ratio.mixed:
+        whose += f", at prices of {ratio.mixed},"
     pays = f"by {whose} a port pays {decided.pays} of its range"
+    if ratio.low == ratio.high:
+        pays = f"by {whose} a port {'pays' if decided.net_low > 0 else 'does not pay'}"
     if decided.verdict == "not shown":
         return f"Not shown: {pays}, and no other ratio is known. Measure first."
     if decided.verdict == "depends":

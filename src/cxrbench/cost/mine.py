@@ -86,9 +86,9 @@ def work_for(
 
 
 def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable[[str], None]) -> str:
-    """Return for which networks the published cost ratio of a timm network is stated: cnn or transformer.
+    """The kind of a timm network, for which a cost ratio may be published: cnn, transformer or depthwise.
 
-    These two and ``dataset/network`` are returned as they are. UserError where no ratio is published.
+    The first two and ``dataset/network`` are returned as they are. UserError for any other name.
     """
     names = ARCHITECTURES.read_text(encoding="utf-8").split()
     if architecture in PUBLISHED_RATIOS or "/" in architecture:
@@ -100,13 +100,8 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
             "names of timm, DATASET/NETWORK of your cells); give --ratio LOW HIGH"
         )
     kind = work_for(architecture, Setting(), recorded, cache, say).kind
-    if kind not in PUBLISHED_RATIOS:
-        raise UserError(
-            f"architecture '{architecture}': no published cost ratio names {kind} networks (the preprint's "
-            "is of CNNs that its abstract does not list); give --ratio LOW HIGH, or take that one with "
-            "--architecture cnn"
-        )
-    say(f"{architecture} is taken as a {kind}, for which a cost ratio is published")
+    if kind in PUBLISHED_RATIOS:
+        say(f"{architecture} is taken as a {kind}, for which a cost ratio is published")
     return kind
 
 
@@ -118,8 +113,8 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     accelerators than the named one. Hours are at measured speeds (``kind`` given or proxy), else between two
     scalings of timm's published one, else at least those at the documented peak, on Trainium without
     compilation. ``price_ratio``: how much faster than the named GPU it must be to cost the same; NaN where
-    the prices differ in region or basis. ``usd_volume``: of a network volume for the packed images over these
-    hours, where the instance's own disk (``disk_gb``, NaN: not known) does not hold them.
+    the prices differ in region or basis. ``usd_*`` include ``usd_volume``, a network volume for the packed
+    images over these hours, where the instance's own disk (``disk_gb``, NaN: not known) does not hold them.
     """
     here = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
     gpu = DEVICES.get(here["accelerator"])
@@ -192,5 +187,6 @@ def _row(
     disk = float(disks.get(rate["instance"], math.nan))
     row |= {"disk_gb": disk, "packed_gb": training.packed_gb}
     longest = made.get("hours_high", made.get("hours_at_least", math.nan))
-    row["usd_volume"] = 0.0 if disk >= training.packed_gb else EBS_USD * training.packed_gb * longest / _MONTH
-    return row | made | dollars(made, rate["usd_per_hour"])
+    volume = EBS_USD * training.packed_gb / _MONTH if disk < training.packed_gb else 0.0  # USD per hour
+    row["usd_volume"] = math.nan if math.isnan(disk) else volume and volume * longest
+    return row | made | dollars(made, rate["usd_per_hour"] + volume)

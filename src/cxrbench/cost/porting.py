@@ -13,6 +13,7 @@ from cxrbench.cost.prices import read_prices, regions
 from cxrbench.cost.ratios import (
     PREPRINT_RATIO,
     PUBLISHED_RATIOS,
+    UNKNOWN_RATIO,
     Ratio,
     notes,
     pair_prices,
@@ -67,6 +68,18 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
     for network, runs in costs.groupby(["dataset", "architecture"]):
         parts.append(_own(" ".join(network), runs, prices, pricing))
     return pd.concat(parts, ignore_index=True).reindex(columns=_BREAK_EVEN_COLUMNS)
+
+
+def must_be_on_both_sides(costs: pd.DataFrame, table: pd.DataFrame) -> None:
+    """Raise UserError for a network of cost rows ``costs`` without a saving in :func:`break_even_table`."""
+    for network in costs.groupby(["dataset", "architecture"]).groups:
+        rows = table[table["case"] == " ".join(network)]
+        if rows["saving"].isna().all():
+            why = rows["note"].iloc[0] if len(rows) else "no price of both its instances"
+            raise UserError(
+                f"no break-even of {'/'.join(network)} ({why}): name usable records of it on a GPU and on "
+                "Trainium, or give the four numbers"
+            )
 
 
 def _at_every_price(case: _Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
@@ -224,12 +237,12 @@ def _unchanged_times(row: dict, prices: str) -> Ratio:
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
     """Return the cost ratio published for ``cnn`` or ``transformer``, the preprint's repriced at ``basis`` if
-    given; for ``dataset/network``, the ratio of its recorded cells."""
+    given; for ``dataset/network``, the ratio of its recorded cells; for another kind the unknown one."""
     pricing = pricing_of(study, basis=basis)
     if "/" in architecture:
         costs = cost_table([records], prices, pricing)
         return ratio_of_cells(costs, read_prices(prices), *architecture.split("/", 1))
-    ratio, pair = PUBLISHED_RATIOS[architecture], study_pair(pricing)
+    ratio, pair = PUBLISHED_RATIOS.get(architecture, UNKNOWN_RATIO), study_pair(pricing)
     if basis is None:
         return ratio
     if ratio is not PREPRINT_RATIO or pair is None:
@@ -265,4 +278,5 @@ def ratio_of_cells(costs: pd.DataFrame, prices: pd.DataFrame, dataset: str, arch
     measured = (pd.concat(sides.values())["kind"] == "measured").all()
     source = "; ".join(filter(None, [f"cells {dataset}/{architecture}", differs]))
     low, high = trainium.min() / gpu.max(), trainium.max() / gpu.min()
-    return Ratio(low, high, "measured" if measured else "proxy", source, chip, own=True)
+    kind = "measured" if measured else "proxy"
+    return Ratio(low, high, kind, source, chip, own=True, instance=ran_on)

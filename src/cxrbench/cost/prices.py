@@ -118,6 +118,15 @@ def regions(prices: pd.DataFrame) -> pd.Series:
     return prices["region"].where(prices["assumed"] == "", prices["region"] + " (assumed)")
 
 
+def to_add(instance: str, region: str, basis: str) -> str:
+    """What to do where a known instance has no price at ``basis``: the command that reads one, or a row."""
+    row = "add a row to prices.csv"
+    if basis not in ("on_demand", "spot") or instance.startswith("ml."):
+        return row
+    command = f"cxrbench cost refresh {instance} --region {region} --price-list skypilot --write"
+    return f"`{command}` reads it where it is sold, or {row}"
+
+
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:
@@ -137,6 +146,8 @@ def price(
         if name not in names:
             listed = f" (known: {', '.join(names)})" if len(names) <= 8 else ""
             reason = f"no price{of} with {column} '{name}'{listed}"
+            if column != "instance" and region in REGIONS:
+                raise NoPrice(reason, to_add(instance, region, basis))
             raise NoPrice(reason, f"add a row to prices.csv{nearest(name, names)}")
         prices, of = prices[prices[column] == name], f"{of}{link}{name}"
     raise NoPrice(

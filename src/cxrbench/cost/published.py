@@ -114,7 +114,7 @@ def quality() -> str:
     names, inside = ", ".join(sorted(set(cards["predicted"]))), 100 * cards["inside"]
     return (
         f"Each left out in turn, timm's own cards ({names}; inference) lie in this range for "
-        f"{inside.min():.0f} to {inside.max():.0f} % of networks, and within a factor of two of its middle "
-        f"for {100 * cards['within_two'].min():.0f} % or more. Area predicts timm's other image sizes to "
-        f"within {ends.iloc[0]:.2f} to {ends.iloc[1]:.2f} times (98 % of pairs)."
+        f"{inside.min():.0f} to {inside.max():.0f} % of networks, and within a factor of two of its "
+        f"geometric middle for {100 * cards['within_two'].min():.0f} % or more. Area predicts timm's other "
+        f"image sizes to within {ends.iloc[0]:.2f} to {ends.iloc[1]:.2f} times (98 % of pairs)."
     )

@@ -1,6 +1,8 @@
 """Cost ratios of Trainium over a GPU: published ones, and the preprint's at other prices, same run times."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,10 +35,12 @@ class Ratio:
 
     low: float
     high: float
-    kind: str  # measured, proxy, given, projected or published
+    kind: str  # measured, proxy, given, projected, published or unknown
     source: str
     hardware: str = ""  # the accelerator that it is of, as data/prices.csv names it; empty: not stated
     own: bool = False  # from a measurement of the user's: no other ratio decides for a port
+    instance: str = ""  # the Trainium instance that it is of; empty: not named
+    mixed: str = ""  # what differs between the two prices that it divides, such as "two regions"
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
@@ -57,6 +61,11 @@ PUBLISHED_RATIOS = {
     ),
 }  # fmt: skip
 PREPRINT_RATIO = PUBLISHED_RATIOS["cnn"]
+# Of networks that no published ratio names: it may be anything.
+UNKNOWN_RATIO = Ratio(
+    0.0, np.inf, "unknown",
+    "the preprint's is of CNNs that its abstract does not list; --ratio or --speeds gives yours",
+)  # fmt: skip
 
 
 def study_pair(pricing: Pricing) -> tuple[str, str] | None:
@@ -113,22 +122,63 @@ def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame
     return best.drop(columns=[*order]).reset_index(drop=True)
 
 
-def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame, instance: str | None) -> Ratio:
-    """Return the cost ratio of two measured speeds, in images/s of whole instances, at the two prices of a
-    row of :func:`thresholds` (``needed``): that of ``instance``, else the first."""
+def two_prices(row: Mapping[Any, Any]) -> str:
+    """The two prices behind a row of :func:`thresholds` with basis, region and date, and what differs."""
+    there, here = (f"{row[f'usd_per_hour{side}']:.3g} USD/h ({where(row, side)})" for side in ("", "_gpu"))
+    prices = f"{there} over {here}"
+    return f"{prices}; the prices are of {row['mixed']}" if row["mixed"] else prices
+
+
+def where(row: Mapping[Any, Any], side: str = "") -> str:
+    """Basis, region and date of a price of a row of :func:`thresholds`; ``side``: ``_gpu`` for the GPU's."""
+    basis = row[f"basis{side}"].replace("_", " ")
+    return f"{basis}, {row[f'region{side}']}, {row[f'as_of{side}']}"
+
+
+def supported_on(needed: pd.DataFrame, instance: str) -> pd.DataFrame:
+    """The row of :func:`thresholds` (``needed``) that is of ``instance``.
+
+    UserError where there is none: AWS supports no training on it, or a price is missing.
+    """
+    rows = needed[needed["instance"] == instance]
+    if rows.empty:
+        raise UserError(
+            f"--trainium: no price of a pair with {instance} that AWS supports for training (known: "
+            f"{', '.join(needed['instance']) or 'none'}); name another, or leave --trainium out"
+        )
+    return rows
+
+
+def ratio_given(low: float, high: float, needed: pd.DataFrame, instance: str | None) -> Ratio:
+    """The user's own cost ratio; ``instance``, where it is named, is the first of ``needed``."""
+    if np.isinf(high):
+        raise UserError(f"--ratio: {high} is no cost ratio; give two finite numbers")
+    if not instance:
+        return Ratio(low, high, "given", "your own ratio; --trainium names its instance", own=True)
+    row = needed.iloc[0]
+    source = f"your own ratio of {instance} over {row['instance_gpu']}"
+    return Ratio(low, high, "given", source, row["accelerator"], own=True, instance=instance)
+
+
+def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame) -> Ratio:
+    """Return the cost ratio of two measured speeds, in images/s of whole instances, at the two prices of the
+    first row of :func:`thresholds` (``needed``)."""
     for speed in (gpu, trainium):
         if not 0 < speed < np.inf:
             raise UserError(f"--speeds: {speed:g} is not a valid speed; give images per second, above zero")
-    rows = needed[needed["instance"] == instance] if instance else needed
-    if rows.empty:
+    if needed.empty:
         raise UserError(
-            f"no price of a pair with {instance or 'a Trainium instance'} that AWS supports for training "
-            f"(known: {', '.join(needed['instance']) or 'none'}); name another, or give --ratio LOW HIGH"
+            "no price of a pair of the GPU with a Trainium instance that AWS supports for training (known: "
+            "none); name another --gpu, or give --ratio LOW HIGH"
         )
-    row = rows.iloc[0]
+    row = needed.iloc[0].to_dict()
     ratio = float(row["price_ratio"]) * gpu / trainium
-    source = f"your {gpu:g} images/s on {row['instance_gpu']} and {trainium:g} on {row['instance']}"
-    return Ratio(ratio, ratio, "given", source, row["accelerator"], own=True)
+    source = (
+        f"your {gpu:g} images/s on {row['instance_gpu']} and {trainium:g} on {row['instance']}, at "
+        f"{two_prices(row)}"
+    )
+    named = {"hardware": row["accelerator"], "instance": row["instance"], "mixed": row["mixed"]}
+    return Ratio(ratio, ratio, "given", source, own=True, **named)
 
 
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:

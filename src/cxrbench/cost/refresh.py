@@ -54,11 +54,18 @@ def refresh(
     wanted = _wanted(prices, region, instances)
     if "://" not in price_list and not dated:
         raise UserError(f"{price_list} does not say of which day it is: add --dated YYYY-MM-DD")
-    as_of = iso_date(dated) if dated else datetime.now(UTC).date().isoformat()
+    if region == EVERY_REGION and "{region}" in price_list:
+        raise UserError("AWS's list is of one region: name it with --region, or add --price-list skypilot")
+    try:
+        as_of = iso_date(dated) if dated else datetime.now(UTC).date().isoformat()
+    except ValueError as error:
+        raise UserError(f"--dated: {error}; correct it") from None
     with _unchanged(path):
         lines = iter(_lines(price_list.replace("{region}", region)))
         first = next(lines, "")
         read = _catalogue if first.startswith("InstanceType,") else _quotes
+        if read is _quotes and region == EVERY_REGION:
+            raise ValueError("it is no catalogue of SkyPilot's, which alone has all regions")
         quotes = read(chain([first], lines), set(wanted), region)
     names = {"usd_per_hour": "old_usd", "as_of": "old_as_of"}
     earlier = newest(prices)[[*KEY, *names]].rename(columns=names)
@@ -98,11 +105,16 @@ def _unchanged(path: Path) -> Iterator[None]:
             "run again"
         ) from None
     except OSError as error:
-        raise UserError(f"the price list could not be read ({error}); {path} is unchanged") from None
+        raise UserError(
+            f"the price list could not be read ({error}); {path} is unchanged: correct --price-list"
+        ) from None
     except UserError as error:
         raise UserError(f"{error}; {path} is unchanged") from None
     except (ValueError, IndexError, csv.Error) as error:
-        raise UserError(f"the price list is not understood ({error}); {path} is unchanged") from error
+        raise UserError(
+            f"the price list is not understood ({error}); {path} is unchanged: give AWS's list as CSV, or "
+            "SkyPilot's vms.csv, with --price-list"
+        ) from error
 
 
 def _lines(address: str) -> Iterator[str]:
@@ -120,6 +132,8 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
     """Return USD per instance-hour with its source: Linux, shared tenancy. A price of zero is none."""
     rows = csv.reader(lines)
     head = next((row for row in rows if row[:1] == ["SKU"]), [])
+    if missing := [name for name in (*_READ, *_WANTED) if name not in head]:
+        raise ValueError(f"no line has the columns of AWS's list, such as {missing[0]}")
     at = {name: head.index(name) for name in (*_READ, *_WANTED)}
     offered: dict[str, dict[float, str]] = {}
     for row in rows:

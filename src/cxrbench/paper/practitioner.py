@@ -72,7 +72,7 @@ def jobs(read: Results) -> pd.DataFrame:
 
 
 def cheapest_jobs(read: Results) -> pd.DataFrame:
-    """The row of each job's cheapest instance, by the middle of its range."""
+    """The row of each job's cheapest instance, by the geometric middle of its range."""
     rows = jobs(read)
     return rows if rows.empty else rows.loc[rows.groupby("job")["usd_middle"].idxmin()]
 
