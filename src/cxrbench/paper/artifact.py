@@ -104,7 +104,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
     texts = ", ".join(f"{line.name} {line.centre:.3f} ± {line.tolerance:.3f}" for line in scores)
     result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
     if scores and scores[0].mean is not None:
-        result += f"; this seed's own: {', '.join(f'{line.recorded:.3f}' for line in scores)}"
+        result += f". This seed's own: {', '.join(f'{line.recorded:.3f}' for line in scores)}"
     also = store.record(experiment.beside) if experiment.beside else None
     if experiment.beside and also:
         other = tolerances(experiment.beside, read.recorded)
