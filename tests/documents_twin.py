@@ -369,29 +369,25 @@ def priced() -> dict[str, Any]:
         rows = prices[(prices[["instance", "region", "basis"]] == [instance, region, basis]).all(axis=1)]
         return float(rows.sort_values("as_of")["usd_per_hour"].iloc[-1])
 
-    trn1, g5, rows = usd("trn1.2xlarge"), usd("g5.xlarge"), 0
+    trn1, g5, g5_spot, rows = usd("trn1.2xlarge"), usd("g5.xlarge"), usd("g5.xlarge", "spot"), 0
     regions = prices.query("instance == 'trn1.2xlarge' and basis == 'spot'")["region"].unique()
-    pairs = [*product(("g5.xlarge", "g5.2xlarge"), regions)]
+    pairs = product(("g5.xlarge", "g5.2xlarge"), regions)
     spot = [usd("trn1.2xlarge", "spot", at) / usd(gpu, "spot", at) * usd(gpu) / trn1 for gpu, at in pairs]
     for pair in PAIRS:
         of = prices[prices["instance"].isin(pair)].set_index(["region", "basis", "as_of", "instance"])
         both = of["usd_per_hour"].unstack().reindex(columns=pair)
         rows += len(both.groupby(level=["region", "basis"]).ffill().dropna())
-    rows_of = pd.read_csv(ROOT / "data/reported.csv").set_index(["architecture", "target"])[
-        "images_per_second"
-    ]
+    speeds = pd.read_csv(ROOT / "data/reported.csv").set_index(["architecture", "target"]).images_per_second
     hours = (60_000 + 6_000 / 3) * 10 / 250 / 3600  # the example's job: scoring takes a third of training
     trn2 = float(prices.query("instance == 'trn2.3xlarge' and basis == 'spot'")["usd_per_hour"].iloc[-1])
     return {
         **ends("preprint", PREPRINT["low"], PREPRINT["high"]),
         **ends("spot", PREPRINT["low"] * min(spot), PREPRINT["high"] * max(spot)),
-        "spot/regions": len(regions),
-        **{"price pairs": rows, "newest price": max(prices["as_of"])},
-        **{"usd/g5.xlarge": g5, "usd/trn2.3xlarge": trn2, "usd/g5 spot": usd("g5.xlarge", "spot")},
-        "pays above": trn2 / usd("g5.xlarge", "spot"),
+        **{"price pairs": rows, "newest price": max(prices["as_of"]), "spot/regions": len(regions)},
+        **{"usd/g5.xlarge": g5, "usd/trn2.3xlarge": trn2, "usd/g5 spot": g5_spot},
+        **{"pays above": trn2 / g5_spot, "pays from": 20_000 / 12 / (1 - 0.77)},  # the example's ratio
         **{"example/minutes": 60 * hours, "example/usd": hours * g5, "example/runs": 20_000 / (hours * g5)},
-        "pays from": 20_000 / 12 / (1 - 0.77),  # the example's ratio
-        **{f"published/{on.lower()}": rows_of["convnext_tiny", on].max() for on in ("trn2.3xlarge", "A10G")},
+        **{f"published/{on.lower()}": speeds["convnext_tiny", on].max() for on in ("trn2.3xlarge", "A10G")},
     }
 
 
