@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageFont
 
 from cxrbench.cli.data import data_sheet, pack_dataset
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.decoding import decode
+from cxrbench.datasets.odd import lines_of, oddness
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.study.names import UserError
 from own_images import a_source, drawn, encoded, written
@@ -143,7 +144,27 @@ def test_odd_images_are_named_each_and_no_other(tmp_path: Path, capsys: pytest.C
     assert positive["Nodule/Mass"]["val"] == rows["patient"].nunique()
     data_sheet("own", packed=tmp_path, out=tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (1200, 5 * 234) and np.asarray(sheet).std() > 20
+        assert sheet.size == (1200, 5 * 256) and np.asarray(sheet).std() > 20  # four lines below each image
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.3, 0.45])
+@pytest.mark.parametrize("images", [40, 400])
+def test_inverted_images_are_all_named_while_most_others_are_sound(share: float, images: int) -> None:
+    inverted = np.random.default_rng(0).permutation(images) < share * images
+    drawn_images = np.stack([255 - lungs(k) if inverted[k] else lungs(k) for k in range(images)])
+    named = (oddness(drawn_images)["why"] != "").to_numpy()
+    assert named[inverted].all() and named[~inverted].mean() < 0.01
+
+
+WORDS = "17 grey levels, 93 % of its pixels are equal, unlike the others (correlation -1.00)"
+
+
+@pytest.mark.parametrize("text", [WORDS, "p0001/study1/view1_frontal.jpg", "W" * 70, ""])
+def test_words_below_a_picture_are_whole_and_fit(text: str) -> None:
+    font = ImageFont.load_default(11)
+    lines = lines_of(text, font)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(font.getlength(line) <= 196 for line in lines)
 
 
 def test_upright_images_of_a_sound_collection_are_not_named(tmp_path: Path) -> None:
