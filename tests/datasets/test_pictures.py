@@ -106,6 +106,40 @@ def test_twelve_bits_in_sixteen_are_refused_until_their_number_is_stated(tmp_pat
     assert odd[12] == {} and set(odd[16].values()) == {"17 grey levels"} and len(odd[16]) == 60
 
 
+def deep(bits: int, row: int) -> bytes:
+    """A 16-bit picture whose brightest pixel has so many bits."""
+    pixels = np.random.default_rng(row).integers(0, 2**bits, (20, 20))
+    pixels[0, 0] = 2**bits - 1
+    return encoded(pixels.astype(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("most", "other", "stated", "note"),
+    [
+        (13, 16, None, "59 of 60 16-bit images use at most half of the range: they have 13 bits and are"),
+        (15, 15, None, "60 of 60 16-bit images use at most half of the range: they have 15 bits and are"),
+        (12, 12, 14, "scaled from 14; state 'bits: 12' in the config"),
+        (16, 13, None, None),
+        (16, 15, None, None),
+        (12, 11, 12, None),
+    ],
+)
+def test_unused_bits_are_said_and_images_of_another_depth_named(
+    most: int, other: int, stated: int | None, note: str | None, tmp_path: Path
+) -> None:
+    table, said = drawn(), list[str]()
+    source = written(tmp_path, table, bits=stated, pixels=20)
+    for row, name in enumerate(table["image"]):
+        (tmp_path / "images" / name).write_bytes(deep(other if row == 7 else most, row))
+    pack("own", source, tmp_path, say=said.append)
+    notes = [text for text in said if "16-bit images" in text]
+    assert len(notes) == (note is not None) and (note or "") in "".join(notes)
+    odd = read_packed(tmp_path / "own").manifest["odd"]
+    why = f"its brightest pixel has {other} bits, that of most others {most}"
+    assert odd == ({table["image"][7]: why} if abs(other - most) > 1 else {})
+    assert ("save the odd ones with more in as many" in "".join(notes)) == (other == 16)
+
+
 def lungs(row: int) -> np.ndarray:
     """A picture of two dark fields, as an exposure, a position and noise that depend on the row make it."""
     rng = np.random.default_rng(row)

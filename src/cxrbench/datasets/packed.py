@@ -55,6 +55,7 @@ class ImageSource(ABC):
     ) -> None:
         self.config, self.workers, self.say = config, workers or cores(), say
         self.recorded = recorded  # folder of evidence whose images these may be
+        self.odd: dict[str, str] = {}  # by an image's name, what only its file shows
 
     @staticmethod
     @abstractmethod
@@ -140,7 +141,8 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
     mean, square = train.mean(axis=0)
     parts = {split: index[index["split"] == split] for split in SPLITS}
     sums = {file: sha256_file(folder / file) for file in (IMAGES, INDEX)}
-    odd = oddness(np.load(folder / IMAGES, mmap_mode="r"))["why"]
+    look = zip(names, oddness(np.load(folder / IMAGES, mmap_mode="r"))["why"], strict=True)
+    odd = {name: ", ".join(filter(None, (source.odd.get(name), why))) for name, why in look}
     manifest = {
         "dataset": name,
         "source": config.source,
@@ -153,7 +155,7 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
         "patients": {split: int(part["patient"].nunique()) for split, part in parts.items()},
         "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in source.findings},
         "positive_patients": _positive_patients(index, source.findings),
-        "odd": {names[k]: why for k, why in odd[odd != ""].items()},
+        "odd": {name: why for name, why in odd.items() if why},
         "sha256": sums,
         "packed": sha256_json(sums),
         "pixel_mean": mean / 255,  # of the training images, on a 0..1 scale
