@@ -125,8 +125,8 @@ class Images(Files):
         if self.config.bits is None and depth.max() <= _FEW_BITS:
             raise UserError(
                 f"{self.config.folder}: the brightest pixel of {count} has {depth.max()} bits, so they would "
-                f"be nearly black; state 'bits: {max(8, depth.max())}' in the config, or 'bits: 16' if that is "
-                "meant"
+                f"be nearly black; state 'bits: {max(8, depth.max())}' in the config, or 'bits: 16' if that "
+                "is meant"
             )
         usual = int(depth.quantile(interpolation="lower"))
         others = (depth - usual).abs() >= _OTHER_DEPTH
