@@ -252,19 +252,25 @@ def read_packed(folder: Path | str) -> Packed:
             raise ValueError(f"{len(images)} images but {len(index)} index rows")
     except FileNotFoundError as error:
         raise UserError(
-            f"{error.filename or folder / INDEX}: not packed yet; run `cxrbench data pack {folder.name}`"
+            f"{error.filename or folder / INDEX}: not packed yet; run `cxrbench data pack {folder.name}`, "
+            "with --study FILE if it is your own"
         ) from None
     except (OSError, EOFError, ValueError, AttributeError) as error:
         raise UserError(f"{folder}: damaged ({error}); run `cxrbench data pack {folder.name}`") from None
     return Packed(folder, manifest, images, index)
 
 
-def must_be_packed_from(config: Dataset, folder: Path) -> None:
-    """Raise UserError when ``folder`` holds a dataset that was packed with other settings than ``config``."""
+def must_be_packed_from(config: Dataset, folder: Path, study: Path | None = None) -> None:
+    """Raise UserError when ``folder`` holds a dataset that was packed with other settings than ``config``.
+
+    ``study``: the file that the config is from; then nothing in ``folder`` is an error too.
+    """
+    again = f"run `cxrbench data pack {folder.name}{f' --study {study}' if study else ''}`"
     if not (folder / MANIFEST).exists():
-        return  # reading it reports that
+        if study is None:
+            return  # reading it reports that
+        raise UserError(f"{folder / MANIFEST}: not packed yet; {again}")
     manifest = read_packed(folder).manifest
-    again = f"run `cxrbench data pack {manifest['dataset']}`"
     settings = manifest.get("settings", manifest)
     if steps := getattr(config, "steps", ()):  # what was packed before reductions had names had none
         plain = {f"{steps[-1]}x{steps[-1]}"} >= set(manifest.get("source_sizes", ()))
