@@ -1,5 +1,7 @@
 """Anybody's radiographs: a table of any findings is read right, or refused with line and remedy."""
 
+import gzip
+import io
 import shutil
 import zipfile
 from pathlib import Path
@@ -20,6 +22,9 @@ from own_images import ODD, a_source, drawn, encoded, picture, written
 IN_PLACE = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None
 )
+
+
+PLAIN = b"image,patient,split,Mass\na.png,1,train,1\n"
 
 
 def packed_from(source: TableSource, folder: Path) -> Packed:
@@ -245,6 +250,38 @@ def test_a_damaged_table_is_one_message(data: bytes, message: str, tmp_path: Pat
     why = "it has another format; give a CSV file a name in .csv" if data else "it is empty"
     with pytest.raises(UserError, match=rf"not a readable Parquet file \({why}\); save it as Parquet"):
         read_image_table(a_source(tmp_path, table=tmp_path / "labels.parquet"))
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    np.savez(data := io.BytesIO(), **arrays)
+    return data.getvalue()
+
+
+def workbook() -> bytes:
+    with zipfile.ZipFile(data := io.BytesIO(), "w") as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "message"),
+    [
+        (gzip.compress(PLAIN), "labels.csv", r"it is gzipped; call it labels\.csv\.gz$"),
+        (PLAIN, "labels.csv.gz", r"it is not gzipped; take \.gz off its name$"),
+        (npz(a=np.zeros(99)), "labels.csv", r"it holds arrays of NumPy; give it a name in \.npz"),
+        (workbook(), "labels.csv", r"it is an Excel file; save it as CSV in UTF-8$"),
+        (b"\xd0\xcf\x11\xe0" + bytes(99), "labels.csv", r"it is an Excel file; save it as CSV in UTF-8$"),
+        (b"PK\3\4" + bytes(99), "labels.csv", r"it is a zip file; unpack it$"),
+        (b"PAR1" + bytes(99) + b"PAR1", "labels.csv", r"it is a Parquet file; give it a name in \.parquet$"),
+        (PLAIN.decode().encode("utf-16"), "labels.csv", r"it is in UTF-16; save it as CSV in UTF-8$"),
+    ],
+)
+def test_a_file_of_another_format_is_said_to_be_one(
+    data: bytes, name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=rf"{name}: not a readable CSV file: {message}"):
+        read_image_table(a_source(tmp_path, table=tmp_path / name))
 
 
 NAMES = st.text(
