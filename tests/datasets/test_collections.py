@@ -30,10 +30,15 @@ def recipes() -> dict[str, dict]:
     return {name: entry for block in blocks for name, entry in yaml.safe_load(block).items()}
 
 
+SAID: list[str] = []  # while the last collection was packed
+
+
 def packed_by_recipe(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> Packed:
     """The dataset that the page's entry makes of the collection in ``folder``, of 16 pixels."""
     monkeypatch.chdir(folder)
-    pack(name, TableSource(**recipes()[name] | {"pixels": 16} | changes), Path("packed"), workers=1)
+    SAID.clear()
+    source = TableSource(**recipes()[name] | {"pixels": 16} | changes)
+    pack(name, source, Path("packed"), workers=1, say=SAID.append)
     return read_packed(Path("packed") / name)
 
 
@@ -53,6 +58,7 @@ def test_chexpert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path=lambda t: t["Path"].str.replace(r"train/patient0", "valid/patient6", regex=True)
     )
     val.loc[:, findings] = np.random.default_rng(0).choice(["0.0", "1.0"], (30, 5))
+    put(tmp_path / "CheXpert-v1.0-small/train/patient00000/study1/view1_frontal.jpg", b"of no row")
     for name, part in (("train", rows[:-30]), ("valid", val)):
         for k, path in enumerate(part["Path"]):
             put(tmp_path / path, encoded(picture(k, 20), "JPEG"))
@@ -61,6 +67,9 @@ def test_chexpert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pd.concat([rows[:-30], val]).set_index("Path")
     frontal = whole[whole["Frontal/Lateral"] == "Frontal"]
     assert sorted(packed.index["image"]) == sorted(frontal.index)
+    left_out = [text for text in SAID if text.startswith("left out")]
+    dropped = f"left out of CheXpert-v1.0-small: {len(whole) - len(frontal)} images dropped by 'keep'"
+    assert left_out == [dropped, "left out of CheXpert-v1.0-small: 1 image without a row"]
     given = frontal.loc[packed.index["image"], findings].fillna("0").astype(float).replace(-1, np.nan)
     pd.testing.assert_frame_equal(labels_of(packed), given, check_names=False)
     assert (packed.index["patient"] == packed.index["image"].str.extract(r"(patient\d+)")[0]).all()
@@ -92,6 +101,12 @@ def test_mimic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = packed_by_recipe("mimic", tmp_path, monkeypatch)
     whole = images.merge(studies).merge(metadata).set_index("dicom_id")
     whole = whole[whole["ViewPosition"] != "LATERAL"].loc[packed.index["image"]]
+    labels, split = (f"mimic-cxr-jpg/mimic-cxr-2.0.0-{name}.csv.gz" for name in ("chexpert", "split"))
+    assert f"2 rows of {split} without one in {labels}: left out" in SAID
+    assert [text for text in SAID if text.startswith("left out")] == [
+        "left out of mimic-cxr-jpg/files: 29 images dropped by 'keep'",
+        f"left out of mimic-cxr-jpg/files: 2 images without a row in {labels}",
+    ]
     assert len(whole) == 89  # of 90 frontal images one is of the study without labels
     given = whole[findings].replace({"": "0", "-1.0": "nan"}).astype(float)
     pd.testing.assert_frame_equal(labels_of(packed), given, check_names=False)
@@ -308,6 +323,17 @@ def test_a_missing_column_and_an_image_of_another_format_are_explained(tmp_path:
     first.rename(first.with_suffix(".tiff"))
     with pytest.raises(UserError, match=r"0000\.tiff is there, but not in a format that is read"):
         pack("own", source, tmp_path / "packed")
+    table.loc[0, "image"] = table["image"][0].replace(".png", ".bmp")
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    first.with_suffix(".bmp").write_bytes(b"BM")
+    for other in ("tif", "gif", "a"):
+        first.with_suffix(f".{other}").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"0000\.bmp is there, but not in a format that is read"):
+        pack("own", source, tmp_path / "packed")
+    for other in ("bmp", "tif", "gif", "a"):
+        first.with_suffix(f".{other}").unlink()
+    table.loc[0, "image"] = table["image"][0].replace(".bmp", ".png")
+    table.to_csv(tmp_path / "labels.csv", index=False)
     (tmp_path / "images/elsewhere").mkdir()
     first.with_suffix(".tiff").rename(tmp_path / "images/elsewhere" / first.name)
     with pytest.raises(UserError, match=r"elsewhere/0000\.png is there, but elsewhere; write its path from"):

@@ -110,6 +110,63 @@ def test_outliers_do_not_eat_the_range_and_are_said() -> None:
     )
 
 
+def luts(descriptor: list[int], entries: int, **more: object) -> object:
+    """A LUT that declares other entries than it has, or none at all."""
+    (table,) = lut(0, np.arange(entries))
+    table.LUTDescriptor = descriptor
+    if not entries:
+        table.LUTData = None
+    for name, value in more.items():
+        setattr(table, name, value)
+    return pydicom.Sequence([table])
+
+
+UNKNOWN, LUT = "a window of an unknown VOI LUT Function ignored", "a VOI LUT that is empty, damaged or shows"
+
+
+@pytest.mark.parametrize(
+    ("tags", "note"),
+    [
+        ({"WindowCenter": 2000, "WindowWidth": 900, "VOILUTFunction": "FOO"}, UNKNOWN),
+        ({"WindowCenter": 2000, "WindowWidth": 900, "VOILUTFunction": ["LINEAR", "SIGMOID"]}, UNKNOWN),
+        (
+            {"WindowCenter": 2000, "WindowWidth": 0.5, "VOILUTFunction": "linear"},
+            "a window that shows nothing",
+        ),
+        ({"VOILUTSequence": luts([4096, 0, 16], 100)}, LUT),
+        ({"VOILUTSequence": luts([4096, 0, 0], 4096)}, LUT),
+        ({"VOILUTSequence": luts([4096, 0, 16], 0)}, LUT),
+        ({"VOILUTSequence": luts([4096, 0, 16], 4096, LUTData=bytes(8192))}, LUT),
+        ({"PixelPaddingValue": [1, 2]}, None),
+    ],
+)
+def test_a_window_that_cannot_be_used_is_ignored_and_said(tags: dict, note: str | None) -> None:
+    image = decode_dicom(Encoded("a", "here.dcm", dicom(RAMP, **tags)), 32)
+    assert np.abs(image.pixels - WHOLE).max() <= 0.51
+    assert [text[: len(note or "")] for text in image.notes] == ([note] if note else [])
+
+
+def test_an_empty_voi_lut_function_is_linear() -> None:
+    data = dicom(RAMP, WindowCenter=2000, WindowWidth=1000, VOILUTFunction="")
+    assert np.abs(shown(data) - windowed(RAMP, 2000, 1000)).max() <= 0.51
+
+
+@pytest.mark.parametrize(
+    ("tags", "name"),
+    [
+        *[
+            ({"ModalityLUTSequence": luts([4096, 0, 16], n, ModalityLUTType="US")}, "Modality LUT")
+            for n in (0, 9)
+        ],
+        ({"ModalityLUTSequence": empty_lut()}, "Modality LUT"),
+        ({"RescaleSlope": [1, 2], "RescaleIntercept": [0, 0]}, "Rescale Slope or Intercept"),
+    ],
+)
+def test_values_whose_meaning_is_lost_are_refused_in_one_sentence(tags: dict, name: str) -> None:
+    with pytest.raises(UserError, match=rf"^here\.dcm: its {name} cannot be used, .*; export it anew"):
+        shown(dicom(RAMP, **tags))
+
+
 REAL = Path(pydicom.__file__).parent / "data/test_files"
 PICTURES = {  # of pydicom's own files; the others are in colour, films, dose, text, damaged or no images
     *(

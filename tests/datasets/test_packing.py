@@ -1,6 +1,7 @@
 """Packing: kills, full disks, any number of workers; the same bytes or one message."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from filelock import FileLock
 from tarballs import member, names, source, study, tar, write_tar
 
 from conftest import ROOT, must_fail, must_work, ran
+from cxrbench.cli import _IN_A_CLONE
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.study.names import UserError
 from own_images import encoded
@@ -112,6 +114,31 @@ def test_a_damaged_packed_dataset_is_a_mistake_and_no_result(packed: Path, tmp_p
         (tmp_path / "d" / name).write_bytes(content)
         with pytest.raises(UserError, match=r"damaged .*; run `cxrbench data pack d`"):
             read_packed(tmp_path / "d")
+
+
+OWN = """
+datasets: {mine: {source: table, table: labels.csv, folder: images, pixels: 64, recipe: short}}
+recipes: {short: {epochs: 1, batch: 8}}
+cells: [{dataset: mine, architectures: [resnet18], platforms: [cpu], seeds: [0]}]
+run: ["mine/*/cpu/*"]
+"""
+
+
+def test_what_is_not_packed_is_said_with_the_command_and_no_clone_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OWN)
+    train = ["train", "mine/resnet18/cpu/seed0", "--study"]
+    said = must_fail(*train, "mine.yaml", cwd=tmp_path)
+    assert "mine/manifest.json: not packed yet; run `cxrbench data pack mine --study mine.yaml`\n" in said
+    for words in ([*train, "mine.yaml"], [*train, "config/mine.yaml"], ["data", "sheet", "nosuch"]):
+        assert "clone" not in must_fail(*words, cwd=tmp_path), words
+
+
+def test_only_files_of_every_clone_are_said_to_be_in_one() -> None:
+    kept = ran("git", "ls-files", "config", "data", cwd=ROOT, check=True).stdout.split()
+    assert _IN_A_CLONE - {"data/recorded"} <= {*kept}
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    defaults = set(re.findall(r'Path\(\s*"((?:data|config)/[\w/.]+\.\w+)"\s*\)', source))
+    assert "data/prices.csv" in defaults and defaults <= _IN_A_CLONE
 
 
 def test_what_was_packed_from_another_config_is_not_trained_on(many: Path, tmp_path: Path) -> None:

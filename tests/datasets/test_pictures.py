@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageFont
 
 from cxrbench.cli.data import data_sheet, pack_dataset
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.decoding import decode
+from cxrbench.datasets.odd import lines_of, oddness
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.study.names import UserError
 from own_images import a_source, drawn, encoded, written
@@ -105,6 +106,40 @@ def test_twelve_bits_in_sixteen_are_refused_until_their_number_is_stated(tmp_pat
     assert odd[12] == {} and set(odd[16].values()) == {"17 grey levels"} and len(odd[16]) == 60
 
 
+def deep(bits: int, row: int) -> bytes:
+    """A 16-bit picture whose brightest pixel has so many bits."""
+    pixels = np.random.default_rng(row).integers(0, 2**bits, (20, 20))
+    pixels[0, 0] = 2**bits - 1
+    return encoded(pixels.astype(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("most", "other", "stated", "note"),
+    [
+        (13, 16, None, "59 of 60 16-bit images use at most half of the range: they have 13 bits and are"),
+        (15, 15, None, "60 of 60 16-bit images use at most half of the range: they have 15 bits and are"),
+        (12, 12, 14, "scaled from 14; state 'bits: 12' in the config"),
+        (16, 13, None, None),
+        (16, 15, None, None),
+        (12, 11, 12, None),
+    ],
+)
+def test_unused_bits_are_said_and_images_of_another_depth_named(
+    most: int, other: int, stated: int | None, note: str | None, tmp_path: Path
+) -> None:
+    table, said = drawn(), list[str]()
+    source = written(tmp_path, table, bits=stated, pixels=20)
+    for row, name in enumerate(table["image"]):
+        (tmp_path / "images" / name).write_bytes(deep(other if row == 7 else most, row))
+    pack("own", source, tmp_path, say=said.append)
+    notes = [text for text in said if "16-bit images" in text]
+    assert len(notes) == (note is not None) and (note or "") in "".join(notes)
+    odd = read_packed(tmp_path / "own").manifest["odd"]
+    why = f"its brightest pixel has {other} bits, that of most others {most}"
+    assert odd == ({table["image"][7]: why} if abs(other - most) > 1 else {})
+    assert ("save the odd ones with more in as many" in "".join(notes)) == (other == 16)
+
+
 def lungs(row: int) -> np.ndarray:
     """A picture of two dark fields, as an exposure, a position and noise that depend on the row make it."""
     rng = np.random.default_rng(row)
@@ -143,7 +178,27 @@ def test_odd_images_are_named_each_and_no_other(tmp_path: Path, capsys: pytest.C
     assert positive["Nodule/Mass"]["val"] == rows["patient"].nunique()
     data_sheet("own", packed=tmp_path, out=tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (1200, 5 * 234) and np.asarray(sheet).std() > 20
+        assert sheet.size == (1200, 5 * 256) and np.asarray(sheet).std() > 20  # four lines below each image
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.3, 0.45])
+@pytest.mark.parametrize("images", [40, 400])
+def test_inverted_images_are_all_named_while_most_others_are_sound(share: float, images: int) -> None:
+    inverted = np.random.default_rng(0).permutation(images) < share * images
+    drawn_images = np.stack([255 - lungs(k) if inverted[k] else lungs(k) for k in range(images)])
+    named = (oddness(drawn_images)["why"] != "").to_numpy()
+    assert named[inverted].all() and named[~inverted].mean() < 0.01
+
+
+WORDS = "17 grey levels, 93 % of its pixels are equal, unlike the others (correlation -1.00)"
+
+
+@pytest.mark.parametrize("text", [WORDS, "p0001/study1/view1_frontal.jpg", "W" * 70, ""])
+def test_words_below_a_picture_are_whole_and_fit(text: str) -> None:
+    font = ImageFont.load_default(11)
+    lines = lines_of(text, font)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(font.getlength(line) <= 196 for line in lines)
 
 
 def test_upright_images_of_a_sound_collection_are_not_named(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Anybody's radiographs: a table of any findings is read right, or refused with line and remedy."""
 
+import gzip
+import io
 import shutil
 import zipfile
 from pathlib import Path
@@ -20,6 +22,9 @@ from own_images import ODD, a_source, drawn, encoded, picture, written
 IN_PLACE = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None
 )
+
+
+PLAIN = b"image,patient,split,Mass\na.png,1,train,1\n"
 
 
 def packed_from(source: TableSource, folder: Path) -> Packed:
@@ -156,7 +161,10 @@ def set_cell(row: int, column: str, value: object):
         (set_cell(3, "image", "p0/absent.png"), ":5: there is no image p0/absent.png"),
         (lambda t: pd.concat([t, t[3:4]]), r":62: column image: second row for .* \(first in .*:5\); keep"),
         (set_cell(3, "patient", ""), ":5: column patient: is empty"),
-        (set_cell(0, "split", "test"), r"patient P-000 is in test \(.*:2\) and train \(.*:3\); 1 such"),
+        (
+            set_cell(0, "split", "test"),
+            r"patient P-000 is in test \(.*:2\) and train \(.*:3\); 1 such patient in all",
+        ),
         (set_cell(3, "split", "valid"), ":5: column split: 'valid' is none of train, val, test"),
         (set_cell(3, ODD[0], "yes"), ":5: column Nodule/Mass: 'yes' is not a label; write 0, 1, -1"),
         (set_cell(3, ODD[0], "0_1"), ":5: column Nodule/Mass: '0_1' is not a label"),
@@ -209,7 +217,7 @@ def test_two_images_for_one_row_and_grey_saved_as_colour(tmp_path: Path) -> None
     said: list[str] = []
     (tmp_path / "images/other.png").write_bytes(b"of no row")
     pack("own", source, tmp_path / "packed", say=said.append)
-    assert any("1 images of" in text and "have no row" in text for text in said)
+    assert f"left out of {tmp_path / 'images'}: 1 image without a row" in said
     table["image"] = table["image"].str.rpartition("/")[2]
     table.to_csv(tmp_path / "labels.csv", index=False)
     (tmp_path / "images" / table["image"][7]).write_bytes(encoded(grey))
@@ -242,6 +250,38 @@ def test_a_damaged_table_is_one_message(data: bytes, message: str, tmp_path: Pat
     why = "it has another format; give a CSV file a name in .csv" if data else "it is empty"
     with pytest.raises(UserError, match=rf"not a readable Parquet file \({why}\); save it as Parquet"):
         read_image_table(a_source(tmp_path, table=tmp_path / "labels.parquet"))
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    np.savez(data := io.BytesIO(), **arrays)
+    return data.getvalue()
+
+
+def workbook() -> bytes:
+    with zipfile.ZipFile(data := io.BytesIO(), "w") as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "message"),
+    [
+        (gzip.compress(PLAIN), "labels.csv", r"it is gzipped; call it labels\.csv\.gz$"),
+        (PLAIN, "labels.csv.gz", r"it is not gzipped; take \.gz off its name$"),
+        (npz(a=np.zeros(99)), "labels.csv", r"it holds arrays of NumPy; give it a name in \.npz"),
+        (workbook(), "labels.csv", r"it is an Excel file; save it as CSV in UTF-8$"),
+        (b"\xd0\xcf\x11\xe0" + bytes(99), "labels.csv", r"it is an Excel file; save it as CSV in UTF-8$"),
+        (b"PK\3\4" + bytes(99), "labels.csv", r"it is a zip file; unpack it$"),
+        (b"PAR1" + bytes(99) + b"PAR1", "labels.csv", r"it is a Parquet file; give it a name in \.parquet$"),
+        (PLAIN.decode().encode("utf-16"), "labels.csv", r"it is in UTF-16; save it as CSV in UTF-8$"),
+    ],
+)
+def test_a_file_of_another_format_is_said_to_be_one(
+    data: bytes, name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=rf"{name}: not a readable CSV file: {message}"):
+        read_image_table(a_source(tmp_path, table=tmp_path / name))
 
 
 NAMES = st.text(

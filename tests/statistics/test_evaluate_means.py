@@ -66,6 +66,14 @@ def test_scores_without_an_error_have_a_note() -> None:
     assert not any(certain in note for note in evaluate(scored(Mass=12), replicates=2).notes)
 
 
+def test_a_finding_that_the_mean_leaves_out_is_not_said_to_be_taken_as_exact() -> None:
+    table = scored(Mass=1, Edema=12)
+    table["score_Mass"] = table["label_Mass"] * 0.8
+    assert not any("known exactly" in note for note in evaluate(table, replicates=2).notes)
+    runs = dict.fromkeys(range(3), table)
+    assert not any("known exactly" in note for note in compare_runs(runs, runs).notes)
+
+
 def test_comparison_and_evaluation_agree_on_who_has_an_interval() -> None:
     """A finding with four positive patients has none in either, one with five has one in both."""
     table = scored(Mass=4, Edema=5, Nodule=15)

@@ -221,8 +221,9 @@ def data_sheet(
         from cxrbench.datasets.packed import read_packed
 
         dataset = read_packed(packed / name)
+        names, known = dataset.index["image"].tolist(), dataset.manifest.get("odd", {})
         with written_aside(out) as aside:
-            contact_sheet(dataset.images, dataset.index["image"].tolist()).save(aside, "PNG")
+            contact_sheet(dataset.images, names, known).save(aside, "PNG")
     else:
         from cxrbench.datasets.nih_table import FINDINGS
         from cxrbench.paper.figures_data import phantoms

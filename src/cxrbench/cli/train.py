@@ -140,7 +140,7 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: 
         raise UserError(missing)
     if cell not in config.all_cells():
         say(f"{cell} is not planned in {study}: its tables show it once it is recorded")
-    must_be_packed_from(config.dataset(cell.dataset), folder)
+    must_be_packed_from(config.dataset(cell.dataset), folder, study)
     limits = config.limits.model_copy(update={"processes": processes} if processes else {})
     return Job(
         **vars(cell),
@@ -187,7 +187,7 @@ def predict(
     named = Cell.parse(cell)
     used = platform or named.platform
     folder = packed.parent if packed else PACKED / dataset
-    must_be_packed_from(read_study(study).dataset(dataset), folder)
+    must_be_packed_from(read_study(study).dataset(dataset), folder, study)
     record = read_record(named.folder(results / "runs"))
     must_run_here(used, remedy="; name another with --platform")
     from cxrbench.training.predict import predict as score

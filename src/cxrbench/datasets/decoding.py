@@ -60,7 +60,8 @@ class Files(ImageSource):
     def chunks(self) -> Chunks:
         """Yield names and pixels; the bytes do not depend on the number of workers."""
         self._formats: list[tuple[str, str]] = []  # mode and size of each image, in no order
-        self._remarkable: list[tuple[tuple[str, ...], int | None]] = []  # notes and bits of some
+        self._noted: list[str] = []  # what was done to images, in no order
+        self._bits: dict[str, int] = {}  # by the name of a 16-bit image
         files = self.files()
         groups = iter(lambda: list(islice(files, _CHUNK)), [])
         # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
@@ -69,8 +70,12 @@ class Files(ImageSource):
     def _decode_all(self, files: list[Encoded]) -> tuple[list[str], np.ndarray]:
         decoded = [self.decode(encoded) for encoded in files]
         self._formats += [(image.mode, image.size) for image in decoded]
-        self._remarkable += [(image.notes, image.bits) for image in decoded if image.notes or image.bits]
-        return [encoded.name for encoded in files], np.stack([image.pixels for image in decoded])
+        self._noted += [note for image in decoded for note in image.notes]
+        names = [encoded.name for encoded in files]
+        self._bits.update(
+            {name: image.bits for name, image in zip(names, decoded, strict=True) if image.bits}
+        )
+        return names, np.stack([image.pixels for image in decoded])
 
     def formats(self) -> dict[str, object]:
         """The number of images of each size and mode, for the manifest."""
@@ -102,7 +107,7 @@ def decode(
             if brightest is not None and brightest >> (bits or 16):
                 raise UserError(
                     f"{encoded.where}: a pixel of {brightest:,}, more than {bits or 16} bits hold; correct "
-                    "'bits' in the config, or save it in 16 bits"
+                    f"'bits' in the config, or save it in {bits or 16} bits"
                 )
             grey, notes = _to_grey(image, bits or 16), tuple[str, ...]()
             if (turned := _orientation(image)) is not None:  # FLIP_LEFT_RIGHT is 0

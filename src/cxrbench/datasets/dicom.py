@@ -29,6 +29,7 @@ _DEFLATED = b"1.2.840.10008.1.2.1.99"  # PS3.5 A.5: all behind the file meta inf
 _MOST_UNPACKED = MOST_PIXELS * _MOST_BITS // 8 + (16 << 20)  # bytes of it: the largest picture, and a header
 _GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")  # with one of these begins a data set without a preamble
 _LEAST_SHOWN = 0.01  # share of pixels that a window shows as neither black nor white; real ones show most
+_FUNCTIONS = ("LINEAR", "LINEAR_EXACT", "SIGMOID")  # PS3.3 C.11.2.1.3
 _TAIL, _TOO_FAR = 0.001, 2  # share of pixels at either end that may be outliers: if they double the range
 
 
@@ -50,6 +51,8 @@ def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
         return Decoded(reduced(grey, pixels), kind, f"{grey.width}x{grey.height}", tuple(notes))
     except UserError:
         raise
+    except _Meaningless as error:
+        raise UserError(f"{encoded.where}: {error}") from None
     except Exception as error:  # pydicom raises almost any for damaged files
         lines = str(error).splitlines() or [type(error).__name__]
         reason = lines[-1 if lines[0].endswith(":") else 0].strip()  # pydicom: what each decoder said
@@ -177,8 +180,6 @@ def _shown(stored: np.ndarray, header: Any, notes: list[str]) -> np.ndarray:
     A file without one is spread from its lowest to its highest value, without padding and far outliers.
     ``notes`` gets what was done that few files need.
     """
-    from pydicom.pixels.processing import apply_modality_lut
-
     if stored.dtype.kind == "f":
         finite = np.isfinite(stored)
         levels, place = np.unique(np.where(finite, stored, stored[finite].min()), return_inverse=True)
@@ -193,8 +194,7 @@ def _shown(stored: np.ndarray, header: Any, notes: list[str]) -> np.ndarray:
     else:
         padding = np.zeros(len(levels), bool)
     _mend_rescale(header, notes)
-    values = np.asarray(apply_modality_lut(levels, header), dtype=np.float64)
-    light = next(_windows(_Levels(values, counts), header, notes))
+    light = next(_windows(_Levels(_meant(levels, header), counts), header, notes))
     if header.PhotometricInterpretation == "MONOCHROME1":
         light = 1 - light  # PS3.3 C.8.11.3.1.2: with it goes the shape INVERSE, which is the same inversion
     elif header.get("PresentationLUTShape") == "INVERSE":
@@ -207,10 +207,10 @@ def _shown(stored: np.ndarray, header: Any, notes: list[str]) -> np.ndarray:
 def _padding(header: Any, levels: np.ndarray) -> np.ndarray:
     """A mask (n,) of the stored values outside of the picture, as the file declares."""
     first = header.get("PixelPaddingValue")
-    if first in (None, ""):
+    if not isinstance(first, int | float):
         return np.zeros(len(levels), bool)
     last = header.get("PixelPaddingRangeLimit")
-    ends = sorted((first, first if last in (None, "") else last))
+    ends = sorted((first, last if isinstance(last, int | float) else first))
     return np.asarray((levels >= ends[0]) & (levels <= ends[1]))
 
 
@@ -225,18 +225,42 @@ def _mend_rescale(header: Any, notes: list[str]) -> None:
                 delattr(header, name)
 
 
+class _Meaningless(ValueError):
+    """The values of a picture cannot be known, for a reason that another copy of the file has too."""
+
+
+def _meant(levels: np.ndarray, header: Any) -> np.ndarray:
+    """What stored values (n,) mean, by the file's modality LUT or rescale."""
+    from pydicom.pixels.processing import apply_modality_lut
+
+    try:
+        values = np.asarray(apply_modality_lut(levels, header), dtype=np.float64)
+    except Exception:  # pydicom checks nothing in a LUT
+        values = np.array([np.nan])
+    if not np.isfinite(values).all():
+        name = "Modality LUT" if header.get("ModalityLUTSequence") else "Rescale Slope or Intercept"
+        raise _Meaningless(
+            f"its {name} cannot be used, so nobody knows what its pixels mean; export it anew with a "
+            "complete one, or remove its row"
+        )
+    return values
+
+
 def _windows(levels: _Levels, header: Any, notes: list[str]) -> Iterator[np.ndarray]:
     """Yield the light (n,) from 0 to 1 of each value: by the VOI LUT, each window, at last by the range."""
-    from pydicom.pixels.processing import apply_voi, apply_windowing
+    from pydicom.pixels.processing import apply_windowing
 
     for table in header.get("VOILUTSequence") or []:
-        if table.get("LUTData") and len(table.get("LUTDescriptor") or ()) == 3:
-            header.VOILUTSequence = [table]
-            whole = np.asarray(levels.values, dtype=np.int64)
-            yield np.clip(apply_voi(whole, header) / (2.0 ** table.LUTDescriptor[2] - 1), 0, 1)
-        notes.append("an empty VOI LUT ignored")
+        light = _by_lut(levels, header, table)
+        if light is not None and _shows_something(light, levels.counts):
+            yield light
+        notes.append("a VOI LUT that is empty, damaged or shows nothing ignored")
     centres, widths = _numbers(header.get("WindowCenter")), _numbers(header.get("WindowWidth"))
-    least = 1 if header.get("VOILUTFunction", "LINEAR") in ("LINEAR", "", None) else np.nextafter(0, 1)
+    header.VOILUTFunction = function = str(header.get("VOILUTFunction") or "LINEAR").upper()
+    least = 1 if function == "LINEAR" else np.nextafter(0, 1)
+    if centres and function not in _FUNCTIONS:
+        notes.append("a window of an unknown VOI LUT Function ignored")
+        centres = []
     for k, (centre, width) in enumerate(zip(centres, widths, strict=False)):
         if np.isfinite(centre) and width >= least:
             ends = [-np.inf, np.inf]  # these become what the window shows as black and as white
@@ -248,6 +272,18 @@ def _windows(levels: _Levels, header: Any, notes: list[str]) -> Iterator[np.ndar
         notes.append("a window that shows nothing ignored")
     low, high = _range(levels, notes)
     yield np.clip((levels.values - low) / ((high - low) or 1), 0, 1)
+
+
+def _by_lut(levels: _Levels, header: Any, table: Any) -> np.ndarray | None:
+    """Return the light (n,) from 0 to 1 of each value by a VOI LUT; None by one that cannot be used."""
+    from pydicom.pixels.processing import apply_voi
+
+    header.VOILUTSequence = [table]
+    try:
+        shown = apply_voi(np.asarray(levels.values, dtype=np.int64), header)
+        return np.asarray(np.clip(shown / (2.0 ** table.LUTDescriptor[2] - 1), 0, 1))
+    except Exception:  # pydicom checks nothing in a LUT
+        return None
 
 
 def _numbers(value: Any) -> list[float]:

@@ -55,6 +55,7 @@ class ImageSource(ABC):
     ) -> None:
         self.config, self.workers, self.say = config, workers or cores(), say
         self.recorded = recorded  # folder of evidence whose images these may be
+        self.odd: dict[str, str] = {}  # by an image's name, what only its file shows
 
     @staticmethod
     @abstractmethod
@@ -140,7 +141,8 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
     mean, square = train.mean(axis=0)
     parts = {split: index[index["split"] == split] for split in SPLITS}
     sums = {file: sha256_file(folder / file) for file in (IMAGES, INDEX)}
-    odd = oddness(np.load(folder / IMAGES, mmap_mode="r"))["why"]
+    look = zip(names, oddness(np.load(folder / IMAGES, mmap_mode="r"))["why"], strict=True)
+    odd = {name: ", ".join(filter(None, (source.odd.get(name), why))) for name, why in look}
     manifest = {
         "dataset": name,
         "source": config.source,
@@ -153,7 +155,7 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
         "patients": {split: int(part["patient"].nunique()) for split, part in parts.items()},
         "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in source.findings},
         "positive_patients": _positive_patients(index, source.findings),
-        "odd": {names[k]: why for k, why in odd[odd != ""].items()},
+        "odd": {name: why for name, why in odd.items() if why},
         "sha256": sums,
         "packed": sha256_json(sums),
         "pixel_mean": mean / 255,  # of the training images, on a 0..1 scale
@@ -250,19 +252,25 @@ def read_packed(folder: Path | str) -> Packed:
             raise ValueError(f"{len(images)} images but {len(index)} index rows")
     except FileNotFoundError as error:
         raise UserError(
-            f"{error.filename or folder / INDEX}: not packed yet; run `cxrbench data pack {folder.name}`"
+            f"{error.filename or folder / INDEX}: not packed yet; run `cxrbench data pack {folder.name}`, "
+            "with --study FILE if it is your own"
         ) from None
     except (OSError, EOFError, ValueError, AttributeError) as error:
         raise UserError(f"{folder}: damaged ({error}); run `cxrbench data pack {folder.name}`") from None
     return Packed(folder, manifest, images, index)
 
 
-def must_be_packed_from(config: Dataset, folder: Path) -> None:
-    """Raise UserError when ``folder`` holds a dataset that was packed with other settings than ``config``."""
+def must_be_packed_from(config: Dataset, folder: Path, study: Path | None = None) -> None:
+    """Raise UserError when ``folder`` holds a dataset that was packed with other settings than ``config``.
+
+    ``study``: the file that the config is from; then nothing in ``folder`` is an error too.
+    """
+    again = f"run `cxrbench data pack {folder.name}{f' --study {study}' if study else ''}`"
     if not (folder / MANIFEST).exists():
-        return  # reading it reports that
+        if study is None:
+            return  # reading it reports that
+        raise UserError(f"{folder / MANIFEST}: not packed yet; {again}")
     manifest = read_packed(folder).manifest
-    again = f"run `cxrbench data pack {manifest['dataset']}`"
     settings = manifest.get("settings", manifest)
     if steps := getattr(config, "steps", ()):  # what was packed before reductions had names had none
         plain = {f"{steps[-1]}x{steps[-1]}"} >= set(manifest.get("source_sizes", ()))

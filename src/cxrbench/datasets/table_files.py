@@ -19,7 +19,7 @@ from cxrbench.datasets.packed import Say
 from cxrbench.statistics.columns import read_columns
 from cxrbench.statistics.metrics import MEANS
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError, nearest
+from cxrbench.study.names import UserError, counted, nearest
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import SPLITS
 
@@ -48,12 +48,20 @@ _NO_ARRAYS = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 _CLASS = "class"  # the column of a folder's name
 
 
-def read_rows(config: TableSource, say: Say = lambda text: None) -> pd.DataFrame:
+def read_rows(
+    config: TableSource, say: Say = lambda text: None, dropped: dict[str, str] | None = None
+) -> pd.DataFrame:
     """The rows that are kept: what the files have of :data:`KNOWN`, and a column for each finding.
 
     Known columns are stripped texts, empty where the file has nothing; labels are texts or numbers.
+    ``dropped`` gets by image why its row is left out.
     """
-    frames = []
+    frames, image = [], config.columns.get("image", "image")
+
+    def note(before: pd.DataFrame, after: pd.DataFrame, why: str) -> None:
+        if dropped is not None and image in before:
+            dropped.update(dict.fromkeys(before[image].drop(after.index).dropna(), why))
+
     for number, (part, path) in enumerate(config.tables.items()):
         rows = _arrays(path) if path.suffix == ".npz" else _columns(config, path)
         rows.index += number * _FILE
@@ -64,9 +72,11 @@ def read_rows(config: TableSource, say: Say = lambda text: None) -> pd.DataFrame
     for path in config.join:
         further = _columns(config, path)
         keys.update(rows.columns.intersection(further.columns))
-        rows = _joined(config, rows, further, path, say)
+        before, rows = rows, _joined(config, rows, further, path, say)
+        note(before, rows, f"without a row in {path}")
     for column, values in config.keep.items():
-        rows = _kept(config, rows, column, values if isinstance(values, list) else [values])
+        before, rows = rows, _kept(config, rows, column, values if isinstance(values, list) else [values])
+        note(before, rows, "dropped by 'keep'")
     if rows.empty:
         raise UserError(f"{_first(config)}: the table has no rows; write one for each image")
     return _under_our_names(config, rows, keys)
@@ -229,7 +239,7 @@ def _joined(
         )
     merged = rows.merge(further, how="left", on=keys, indicator="_found").set_axis(rows.index)
     if count := int((absent := merged["_found"] != "both").sum()):
-        say(f"{count:,} rows of {_first(config)} have none in {path}: left out")
+        say(f"{counted(count, 'row')} of {_first(config)} without one in {path}: left out")
     return merged[~absent].drop(columns="_found")
 
 

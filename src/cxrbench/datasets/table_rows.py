@@ -16,7 +16,7 @@ from cxrbench.datasets.packed import Say
 from cxrbench.datasets.split import draw_split
 from cxrbench.datasets.table_files import KNOWN, place_of, read_rows
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError
+from cxrbench.study.names import UserError, counted
 from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import SPLITS, Split
 
@@ -25,12 +25,15 @@ _MEANS = {"mask": np.nan, "positive": 1.0, "negative": 0.0}
 _OUTSIDE = r"^/|^~|^[A-Za-z]:|\\|(?:^|/)\.{1,2}(?:/|$)|//|[\x00-\x1f]"
 
 
-def read_image_table(config: TableSource, say: Say = lambda text: None) -> pd.DataFrame:
+def read_image_table(
+    config: TableSource, say: Say = lambda text: None, dropped: dict[str, str] | None = None
+) -> pd.DataFrame:
     """Image, patient, split, what is known about it, and a column per finding (0, 1 or missing).
 
-    ``patient`` is empty with ``patient: none``. Raises UserError naming file, line and remedy.
+    ``patient`` is empty with ``patient: none``. ``dropped`` gets by image why its row was left out. Raises
+    UserError naming file, line and remedy.
     """
-    rows = read_rows(config, say)
+    rows = read_rows(config, say, dropped)
     facts = rows[[name for name in KNOWN if name in rows]].copy()
     _check_images(config, facts["image"])
     if config.patient == "none":
@@ -113,9 +116,9 @@ def _split(config: TableSource, facts: pd.DataFrame, labels: pd.DataFrame) -> pd
         unit = pairs["unit"][shared].iloc[0]
         rows = pairs.index[pairs["unit"] == unit][:2]
         places = " and ".join(f"{split[row]} ({place_of(config, row)})" for row in rows)
-        count = pairs["unit"][shared].nunique()
+        such = counted(pairs["unit"][shared].nunique(), "such patient")
         raise UserError(
-            f"{_table(config)}: patient {shortened(unit)} is in {places}; {count:,} such patients in all: "
+            f"{_table(config)}: patient {shortened(unit)} is in {places}; {such} in all: "
             "put all images of a patient into one part, or leave the column split out"
         )
     return split

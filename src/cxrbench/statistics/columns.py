@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import os
+import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,14 @@ MOST_VALUES, MOST_BYTES = 100_000_000, 2 << 30  # of a Parquet file, rows times 
 _LESS = "keep the rows and columns that are needed"
 _BLOCK = 1 << 24  # bytes read at a time
 _MARK = b"PAR1"  # at both ends of a Parquet file
+_GZIP, _ZIP, _EXCEL = b"\x1f\x8b", b"PK\3\4", b"\xd0\xcf\x11\xe0"  # how files begin; Excel's before 2007
+_UTF16 = "it is in UTF-16; save it as CSV in UTF-8"
+_OTHER = {
+    _EXCEL: "it is an Excel file; save it as CSV in UTF-8",
+    _MARK: "it is a Parquet file; give it a name in .parquet",
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
+}
 CSV = (".csv", ".csv.gz")  # how names of CSV files end
 
 
@@ -58,6 +67,8 @@ def read_columns(
     except (pa.ArrowException, OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
         kind = "CSV" if is_csv else "Parquet"
         said = shortened(next(iter(str(error).splitlines()), "no reason is known"))
+        if is_csv and path.is_file() and (fault := _no_csv(path)):
+            raise UserError(f"{path}: not a readable CSV file: {fault}") from None
         reason = said if is_csv or isinstance(error, OSError) else _no_parquet(path) or said
         raise UserError(f"{path}: not a readable {kind} file ({reason}); {remedy()}") from None
     return rows.dropna(how="all") if is_csv else rows
@@ -129,6 +140,29 @@ def _no_parquet(path: Path) -> str:
     if begin != _MARK:
         return "it has another format; give a CSV file a name in .csv" if begin else "it is empty"
     return "" if end == _MARK else "its end is missing: it was cut short"
+
+
+def _no_csv(path: Path) -> str:
+    """What a file is instead of CSV, by its first bytes, and what to do; empty where these do not tell."""
+    with open(path, "rb") as file:
+        begin = file.read(4)
+    zipped = path.name.lower().endswith(".gz")
+    if begin.startswith(_GZIP) != zipped:
+        return (
+            "it is not gzipped; take .gz off its name" if zipped else f"it is gzipped; call it {path.name}.gz"
+        )
+    if begin != _ZIP:
+        return next((fault for mark, fault in _OTHER.items() if begin.startswith(mark)), "")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        names = []
+    if any(name.endswith(".npy") for name in names):
+        return "it holds arrays of NumPy; give it a name in .npz, if it is MedMNIST's, or save a table as CSV"
+    if any(name.startswith("xl/") for name in names):
+        return _OTHER[_EXCEL]
+    return "it is a zip file; unpack it"
 
 
 def _plain(path: Path, table: pa.Table, name: str, wanted: str | None) -> pa.ChunkedArray:

@@ -51,3 +51,12 @@ def shortened(value: object) -> str:
     """
     text = printable(value)
     return text if len(text) <= 100 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

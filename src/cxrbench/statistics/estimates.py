@@ -133,10 +133,10 @@ class CellEstimate:
         return found
 
     def certain(self) -> dict[str, str]:
-        """By finding, why its AUROC has a value without an error, which means take as known exactly."""
+        """By finding inside the mean, why its AUROC has no error: means take it as known exactly."""
         found = {}
-        for k, name in enumerate(self.sample.names):
-            value = self.estimate.value[self.keys.index((name, "auroc"))]
+        for k in np.flatnonzero(self.scope.averaged(self.scope.counted)):
+            value = self.estimate.value[self.keys.index(((name := self.sample.names[k]), "auroc"))]
             if np.isfinite(value) and np.ptp(self.sample.scores[self.sample.counts[:, k], k]) == 0:
                 found[name] = f"all scores of {name} are equal"
             elif value in (0, 1):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cxrbench.statistics.errors import UserError as UserError
 from cxrbench.statistics.errors import and_more as and_more
+from cxrbench.statistics.errors import counted as counted
 from cxrbench.statistics.errors import nearest as nearest
 from cxrbench.statistics.errors import printable as printable
 
