@@ -22,6 +22,7 @@ ROOMS = (  # each may import itself and what follows it
 WITHOUT_TORCH = ("paper", "claims", "cost", "results", "statistics")
 TORCH = {"torch", "torch_xla", "torchvision", "timm"}
 STATISTICS = {"scipy", "sklearn"}
+_COMMANDS = sorted(f"cxrbench.cli.{path.stem}" for path in (ROOT / "src/cxrbench/cli").glob("[a-z]*.py"))
 # Each loads in half a second what commands, or every job of a build, would wait for.
 QUICK = {
     "cxrbench.evidence.verify": STATISTICS | TORCH,  # cxrbench verify
@@ -30,6 +31,7 @@ QUICK = {
     "cxrbench.evidence.expected": STATISTICS | {"pandas", "pyarrow"},  # the end of every build
     "cxrbench.evidence.store": STATISTICS | {"pandas", "pyarrow"},  # adopt
     "cxrbench.cli": STATISTICS | {"pandas", "pyarrow"},
+    **dict.fromkeys(_COMMANDS, STATISTICS | {"pandas", "pyarrow", "pydantic"}),  # their help
     "cxrbench.paper.items": STATISTICS | {"pandas", "pyarrow"},  # Snakemake
     "cxrbench.paper.entries": STATISTICS | {"pandas", "pyarrow"},  # Snakemake
 }

@@ -5,25 +5,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel
 
 from cxrbench.cli.words import say
-from cxrbench.evidence.record import Record
-from cxrbench.study.config import Study
 from cxrbench.study.files import write_text
-from cxrbench.training.plan import ARCHITECTURES
 
-_SCHEMAS: dict[str, type[BaseModel]] = {"study.schema.json": Study, "record.schema.json": Record}
+_SCHEMAS = ("study.schema.json", "record.schema.json")
 
 
 def schema_text(name: str) -> str:
     """The text of the schema file called ``name``."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_SCHEMAS[name].model_json_schema()}
+    from cxrbench.evidence.record import Record
+    from cxrbench.study.config import Study
+
+    model = Study if name == _SCHEMAS[0] else Record
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def architectures_text() -> str:
-    """Return the names of the networks that can be built, a line each. Imports timm, so torch."""
+    """The names of the networks that can be built, a line each. Imports timm, so torch."""
     import timm
 
     from cxrbench.training.state import register_variants
@@ -36,6 +36,8 @@ def schema(
     folder: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("workflow/schemas"),
 ) -> None:
     """Write the JSON Schemas of a study and of a run record."""
+    from cxrbench.training.plan import ARCHITECTURES
+
     texts = {folder / name: schema_text(name) for name in _SCHEMAS}
     texts |= {ARCHITECTURES: architectures_text()}
     for path, text in texts.items():
