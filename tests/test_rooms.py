@@ -23,6 +23,7 @@ WITHOUT_TORCH = ("paper", "claims", "cost", "results", "statistics")
 TORCH = {"torch", "torch_xla", "torchvision", "timm"}
 STATISTICS = {"scipy", "sklearn"}
 _COMMANDS = sorted(f"cxrbench.cli.{path.stem}" for path in (ROOT / "src/cxrbench/cli").glob("[a-z]*.py"))
+_COMMANDS.remove("cxrbench.cli.contributor")  # loaded when the command runs, not for its help
 # Each loads in half a second what commands, or every job of a build, would wait for.
 QUICK = {
     "cxrbench.evidence.verify": STATISTICS | TORCH,  # cxrbench verify
