@@ -266,7 +266,7 @@ def workbook() -> bytes:
 @pytest.mark.parametrize(
     ("data", "name", "message"),
     [
-        (gzip.compress(PLAIN), "labels.csv", r"it is gzipped; call it labels\.csv\.gz$"),
+        (gzip.compress(PLAIN, mtime=0), "labels.csv", r"it is gzipped; call it labels\.csv\.gz$"),
         (PLAIN, "labels.csv.gz", r"it is not gzipped; take \.gz off its name$"),
         (npz(a=np.zeros(99)), "labels.csv", r"it holds arrays of NumPy; give it a name in \.npz"),
         (workbook(), "labels.csv", r"it is an Excel file; save it as CSV in UTF-8$"),
