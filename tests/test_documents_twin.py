@@ -79,13 +79,13 @@ SAID = {
         "{power/convnext_pico/shared}% of studies if they share what fp32 and bf16 share. If they share "
         "nothing, it is {power/convnext_pico/alone}%, and {power/convnext_pico/alone/needed} seeds suffice.",
         f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",
-        "In {pairs/recipes/above} of {pairs/recipes} recipes a pair of seeds typically differs in F1 by more "
+        "In {pairs/recipes/above} of {pairs/recipes} settings a pair of seeds typically differs in F1 by more "
         "than the preprint's platforms do ({difference}).",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} trainings on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
         "Open. | {power/convnext_pico/alone/needed} seeds of ConvNeXt-Pico on each",
-        "show a difference of {difference} in F1? | {pairs/recipes} recipes with several seeds | No: in "
+        "show a difference of {difference} in F1? | {pairs/recipes} settings with several seeds | No: in "
         "{pairs/recipes/above} of them the typical pair of seeds differs by more (). | {to see/runs/low} "
         "to {to see/runs/high} seeds per platform, or "
         "{to see/patients/low} to {to see/patients/high} test patients",

@@ -22,6 +22,7 @@ from cxrbench.paper.measurements import below_goal, gate, largest_steps, predict
 from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, read_measurements, with_interval
 from cxrbench.statistics.f1_search import OTHERS
+from cxrbench.study.config import read_study
 from cxrbench.study.names import UserError
 
 from .conftest import a_paper, made_up
@@ -53,7 +54,7 @@ def test_a_mean_over_seeds_has_its_own_interval(values: list[float], shown: str)
             with_interval(metrics)  # networks are not averaged with their intervals
 
 
-@pytest.mark.parametrize(("seeds", "interval"), [(3, "recipe, 3 seeds"), (1, "one network")])
+@pytest.mark.parametrize(("seeds", "interval"), [(3, "setting, 3 seeds"), (1, "one network")])
 def test_calibration_stands_beside_what_chance_would_show(read: Results, seeds: int, interval: str) -> None:
     table = tables.calibration(replace(read, metrics=read.metrics[read.metrics["seed"] < seeds])).rows
     assert not table["Network"].str.contains("phantom").any()
@@ -186,7 +187,8 @@ def test_reports_of_others_are_marked_and_never_hide_ours(monkeypatch: pytest.Mo
     cells = pd.DataFrame(rows, columns=["platform", "status", "origin"])
     cells = cells.assign(dataset="d", architecture="convnext_tiny", seed=cells.index)
     cells["cell"] = [f"d/convnext_tiny/{row.platform}/seed{row.seed}" for row in cells.itertuples()]
-    table = status_matrix(made_up(cells=cells)).rows.set_index("Architecture")
+    study = read_study(ROOT / "config/config.yaml")
+    table = status_matrix(made_up(cells=cells, study=study)).rows.set_index("Architecture")
     cited = "reported to fail, forward reported to run (cited)"
     assert table.loc["convnext_tiny", "neuron"] == f"1 not run; {cited}"
     assert table.loc["convnext_tiny", "cpu"] == "1 recorded; 1 compile failed"

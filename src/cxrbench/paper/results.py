@@ -185,9 +185,9 @@ class Results:
         return runs[runs["headline"] & (runs["status"] == "ok")]
 
     def interval_of(self, group: Group) -> str:
-        """The subject of the intervals of a group's means: one network, or the recipe."""
+        """The subject of the intervals of a group's means: one network, or the setting."""
         rows = self.of(group, "auroc", MACRO)
-        subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"recipe, {len(rows)} seeds")
+        subject = {1: "one network", 2: "none: two seeds"}.get(len(rows), f"setting, {len(rows)} seeds")
         return subject if rows["n_patients"].notna().any() else f"{subject}; images as patients"
 
     def processors(self, group: Group) -> str:
