@@ -79,8 +79,8 @@ SAID = {
         "{power/convnext_pico/shared}% of studies if they share what fp32 and bf16 share. If they share "
         "nothing, it is {power/convnext_pico/alone}%, and {power/convnext_pico/alone/needed} seeds suffice.",
         f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",
-        "In {pairs/recipes/above} of {pairs/recipes} settings a pair of seeds typically differs in F1 by more "
-        "than the preprint's platforms do ({difference}).",
+        "In {pairs/recipes/above} of {pairs/recipes} settings a pair of seeds typically differs in F1 by "
+        "more than the preprint's platforms do ({difference}).",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} trainings on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
