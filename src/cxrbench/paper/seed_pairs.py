@@ -115,12 +115,6 @@ def recipes(read: Results) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["recipe", "seeds", "above"])
 
 
-def definitions_of_f1(read: Results) -> int:
-    """How many definitions of F1 pairs of seeds on real radiographs are compared by."""
-    rows = pairs_drawn(read)
-    return len(set(DEFINITIONS) & set(rows.loc[rows["changed"] == SEED, "metric"]))
-
-
 def _sizes(rows: pd.DataFrame, kind: str, metric: str) -> pd.Series:
     return rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
 

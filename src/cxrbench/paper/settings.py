@@ -4,6 +4,7 @@ import pandas as pd
 
 from cxrbench.paper.formats import Fields, Table, listed, of_kinds
 from cxrbench.paper.results import Results
+from cxrbench.study.names import GROUP
 from cxrbench.study.recipe import Recipe
 
 _ARITHMETIC = ("precision", "emulated_weights", "arithmetic", "deterministic")  # what arms of one recipe vary
@@ -49,7 +50,6 @@ def _settings(kinds: list[Recipe]) -> dict[str, str]:
 @of_kinds({"Parameters, M": "one", "Runs": "count", "Core hours": "one"})
 def networks(read: Results) -> list[Fields]:
     """Parameters, runs on radiographs and core hours of each network."""
-    real = read.ok[~read.ok["dataset"].isin(read.drawn)]
     return [
         {
             "Network": name,
@@ -57,7 +57,7 @@ def networks(read: Results) -> list[Fields]:
             "Runs": len(rows),
             "Core hours": _core_hours(rows),
         }
-        for name, rows in real.groupby("architecture", sort=False)
+        for name, rows in _real(read).groupby("architecture", sort=False)
     ]
 
 
@@ -66,5 +66,14 @@ def _core_hours(rows: pd.DataFrame) -> float:
 
 
 def core_hours(read: Results) -> float:
-    """Core hours of all runs."""
-    return _core_hours(read.ok)
+    """Core hours of all runs on radiographs."""
+    return _core_hours(_real(read))
+
+
+def _real(read: Results) -> pd.DataFrame:
+    return read.ok[~read.ok["dataset"].isin(read.drawn)]
+
+
+def seeds(read: Results) -> pd.DataFrame:
+    """The number of scored seeds of each setting on radiographs."""
+    return _real(read).groupby(GROUP, sort=False).size().rename("seeds").reset_index()
