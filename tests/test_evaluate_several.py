@@ -50,7 +50,6 @@ def test_two_records_of_one_cell_are_told_apart_by_their_files(tmp_path: Path) -
 
 SEVERAL = {  # every other command that takes several records, and what it says of two
     "cost table": "2 of 2 runs",
-    "cost break-even": "runs until it pays",
     "report cells --out OUT/cells.csv": "",
     "adopt --out OUT": "",
 }
@@ -66,6 +65,13 @@ def two(command: str, out: Path, *cells: Path) -> tuple[int, str]:
         assert isinstance(done.exception, UserError), done.exception
         return 1, str(done.exception)
     return done.exit_code, done.output
+
+
+def test_records_of_one_side_have_no_break_even(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were ignored without a word."""
+    monkeypatch.chdir(ROOT)
+    code, said = two("cost break-even", tmp_path, *map(Path, CELLS))
+    assert code == 1 and "no break-even of nih128-32px/resnet18" in said and "name usable records" in said
 
 
 @pytest.mark.parametrize("command", SEVERAL)

@@ -89,7 +89,7 @@ def in_figure(cells: pd.DataFrame) -> Counts:
 
 def in_table(cells: pd.DataFrame) -> Counts:
     """Read table_matrix back: architecture, platform -> counts over all datasets, reports left out."""
-    texts = provenance.status_matrix(made_up(cells=cells)).rows.set_index("Architecture").stack()
+    texts = provenance.status_matrix(made_up(cells=cells, study=STUDY)).rows.set_index("Architecture").stack()
     ours = {key: [part for part in text.split("; ") if re.match(r"\d", part)] for key, text in texts.items()}
     return {key: counted(", ".join(parts)) for key, parts in ours.items() if parts}
 

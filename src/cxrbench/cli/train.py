@@ -207,9 +207,12 @@ def precompile(
     processes: ProcessesOption = None,
 ) -> None:
     """Compile all graphs of a Neuron cell in parallel, before it is trained."""
+    from cxrbench.study.platforms import unavailable
     from cxrbench.training.precompile import precompile as run
 
     parsed = Cell.parse(cell)
+    if reason := unavailable(parsed.platform):  # before its images are asked for
+        raise UserError(f"platform {parsed.platform} cannot run here: {reason}")
     done = run(job_of(parsed, study, packed, work or RESULTS / "checkpoints", processes))
     if done["graphs"] is None:
         say(f"{parsed}: no new graph ({done['seconds']:.0f} s in all tries): the cache has them")

@@ -323,8 +323,9 @@ def _class(sample: Sample, parts: Parts, members: np.ndarray) -> Class:
     share = np.where(members, parts.share, 0)
     influence = np.where(share > 0, parts.influence, 0)
     residual = influence / np.where(share > 0, share, 1)
-    images = np.hstack([influence, share, share**2, residual, residual**2, share > 0])
-    return Class(*np.hsplit(sample.of_patient @ images, len(Class._fields)))
+    images = influence, share, share**2, residual, residual**2, (share > 0).astype(float)
+    alone = np.array_equal(sample.clusters, np.arange(len(influence)))  # each image its own cluster
+    return Class(*images if alone else (sample.of_patient @ part for part in images))
 
 
 def adjusted(part: Class) -> np.ndarray:

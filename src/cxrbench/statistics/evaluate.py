@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cxrbench.statistics.auroc import auroc
+from cxrbench.statistics.auroc import Estimate, Parts, auroc, satterthwaite
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import (
     CERTAIN,
@@ -125,7 +125,7 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         yield label, metric, estimate.value[k], low[k], high[k], method, few[k], note
     if cell.sample.by_patient:
         images, averaged = cell.sample.as_images(), cell.scope.averaged(cell.scope.counted)
-        areas = auroc(images)
+        areas = by_image(cell.parts["auroc"])
         both = areas.with_mean(averaged).with_column(areas.mean(averaged & cell.scope.many))
         ends = areas_with_ends(images, both)
         for mean, single in cell.alone.items():
@@ -134,6 +134,33 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         for k, row in enumerate(ends.itertuples()):
             found_by_image = row.value, row.ci_low, row.ci_high, "delong-image", row.too_few
             yield cell.keys[k][0], "auroc", *found_by_image, cell.note[k]
+
+
+def by_image(parts: Parts) -> Estimate:
+    """What :func:`~cxrbench.statistics.auroc.auroc` gives of the same images, each its own cluster, from the
+    ``parts`` of its estimate by patient: the order of the scores is not needed again.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> sample, _ = scored()
+    >>> again, same = by_image(auroc(sample).parts), auroc(sample.as_images())
+    >>> (again.influence == same.influence).all() and (again.freedom == same.freedom).all()
+    np.True_
+    """
+    influence, freedom = np.zeros(parts.influence.shape), np.full(len(parts.value), np.nan)
+    scored = parts.share > 0
+    counts = np.array([(scored & parts.positive).sum(axis=0), (scored & ~parts.positive).sum(axis=0)])
+    for k, of_label in enumerate(counts.T):
+        if of_label.min() < 2:
+            influence[:, k] = np.nan
+            continue
+        variances = []
+        for count, member in zip(of_label, (parts.positive[:, k], ~parts.positive[:, k]), strict=True):
+            sums = np.where(scored[:, k] & member, parts.influence[:, k], 0)
+            sums *= np.sqrt((count - 1) / count) / (1 - 1 / count)
+            influence[:, k] += sums
+            variances.append(sums @ sums)
+        freedom[k] = satterthwaite(np.array(variances), of_label - 1)
+    return Estimate(parts.value, influence, freedom, replace(parts, patients=counts.min(axis=0)))
 
 
 def _calibration_rows(cell: CellEstimate, replicates: int | None) -> Iterator[tuple]:

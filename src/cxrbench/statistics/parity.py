@@ -261,13 +261,12 @@ def _tost_on_seeds(a: dict[int, Estimate], b: dict[int, Estimate], margin: np.nd
 
 
 def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
+    if not cause and np.isnan(row["difference"]):
+        cause, why = Cause.UNDEFINED, "undefined: a run has no value"
     if np.isnan(row["margin"]):
         return _judged("", why or "no margin is declared for it")
     if cause:
         return _judged("inconclusive", why, cause)
-    if np.isnan(row["difference"]):
-        why = "undefined: a run has no value"
-        return _judged("inconclusive", why, Cause.UNDEFINED)
     if row["difference"] == 0 and row["se_patients"] == row["se_seeds"] == 0:
         return _judged("equivalent", "the same for every seed and patient")
     different = row["p_holm"] < ALPHA
