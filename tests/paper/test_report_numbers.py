@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.evidence.record import DatasetIdentity
-from cxrbench.paper import items, readme
+from cxrbench.paper import documents, items
 from cxrbench.paper.conclusions import conclusions, written
 from cxrbench.paper.formats import Range, Value, Values
 from cxrbench.paper.items import as_text, keys_of
@@ -166,7 +166,7 @@ def test_the_tables_that_a_finding_of_the_readme_names_have_its_numbers(read: Re
     seeds = cells.assign(seeds=cells["Seeds"].map(seeds_of))
     run = seeds["Status"] != "not run"
     assert numbers_in(status.text) == {seeds.loc[run, "seeds"].sum(), seeds["seeds"].sum()}
-    of_readme = [one["topic"] for one in written()[1 : 1 + readme.SHOWN_FINDINGS]]
+    of_readme = [one["topic"] for one in written()[1 : 1 + documents.SHOWN_FINDINGS]]
     for one in (one for one in findings if one.topic in of_readme):
         tables = [items.tables()[name].make(read).texts for name in one.tables]
         texts = [str(text) for table in tables for text in (*table, *table.to_numpy().ravel())]

@@ -29,7 +29,7 @@ from cxrbench.study.platforms import ACCELERATED
 
 PAPER_GB, ALL_GB = "1", "7.6"  # of installed packages, measured once
 _WIDTH = 100  # columns of a sentence in the README
-_SHOWN_FINDINGS = 4
+SHOWN_FINDINGS = 4
 _COMMANDS, _PICTURE = Path("docs/commands.md"), Path("docs/variance.png")
 
 
@@ -72,7 +72,7 @@ def _parts(read: Results) -> dict[str, str]:
         "status": _filled(f"**{status.text}** {_names_of_tables(status)}"),
         "findings": "".join(
             _filled(f"- **{one.topic}.** {one.text} {_names_of_tables(one)}", "  ")
-            for one in findings[:_SHOWN_FINDINGS]
+            for one in findings[:SHOWN_FINDINGS]
         ),
         "main_claims": as_markdown(artifact.main_claims(read)),
         "experiments": artifact.as_sections(artifact.experiments(read)),
