@@ -393,7 +393,11 @@ def test_drawn_radiographs_teach_every_finding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "retrains"),
-    [("recipes={fast: {epochs: 3}}", True), ("limits={hours: 3}", False), ("margins={auroc_label: 0.03}", False)],
+    [
+        ("recipes={fast: {epochs: 3}}", True),
+        ("limits={hours: 3}", False),
+        ("margins={auroc_label: 0.03}", False),
+    ],
 )
 def test_a_cell_is_trained_again_when_its_recipe_changes_and_not_otherwise(built, change, retrains) -> None:
     done = graph(built, "-n", "--config", change)
