@@ -197,11 +197,14 @@ def test_a_mutation_is_refused_or_harmless(kind: str, folder: Path) -> None:
     def tried(seed: int) -> None:
         mutate(folder, kind, seed, counts)
 
+    if kind == "gate":
+        tried = example(685)(tried)  # a network's name in another alphabet was let through
     if kind == "record":
         # A setting that began with a sign of a formula was let through; and a cell's name of one letter.
         tried = example(4_294_967_296)(example(4_267_340)(tried))
     tried()
-    assert counts.total() >= 40 * A_SEED and min(counts[True], counts[False]) > 0, counts
+    assert counts.total() >= 40 * A_SEED and counts[False] > 0, counts
+    assert counts[True] > 0 or kind == "log", "of a log hardly a change is let through"
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < BYTES
     assert {path.stem for path in folder.iterdir()} <= {"train", "record", "row", "versions"}
 

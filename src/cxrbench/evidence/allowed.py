@@ -106,7 +106,7 @@ Sentence = Annotated[str, _of(SENTENCE, "a text of at most 500 signs of ASCII, n
 Moment = Annotated[str, _of(_MOMENT, "a moment such as 2026-11-21T10:54:58+00:00")]
 Commit = Annotated[str, _of(COMMIT, "a commit in full")]
 Machine = Annotated[str, _of(_MACHINE, "a machine's folder, such as amd-epyc-2-cores")]
-Part = Annotated[str, matching(PART, "a name such as resnet18")]
+Part = Annotated[str, matching(f"(?a:{PART})", "a name such as resnet18")]
 
 # -- files besides cells -----------------------------------------------------------------------------
 

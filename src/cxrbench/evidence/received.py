@@ -70,7 +70,8 @@ _LONGEST_LINE = 500
 _NAME = re.compile(
     rf"{re.escape(SUMMARY)}|{re.escape(VERSIONS)}|{SUMS}|{BENCH}/({'|'.join(ROWS)})\.json"
     rf"|{GRAPHS}/{PART}/{PART}/[0-9a-f]{{64}}\.pb"
-    rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({'|'.join(map(re.escape, EVIDENCE_FILES))})"
+    rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({'|'.join(map(re.escape, EVIDENCE_FILES))})",
+    re.ASCII,
 )
 
 
