@@ -67,10 +67,11 @@ _LARGEST = {  # bytes of a file, by the end of its name
 _MOST_FILES, _MOST_BYTES = 1000, 256 * _MIB
 _MOST_ROWS = 500_000  # of predictions and of measurements together
 _LONGEST_LINE = 500
+_FILES = "|".join(map(re.escape, EVIDENCE_FILES))
 _NAME = re.compile(
     rf"{re.escape(SUMMARY)}|{re.escape(VERSIONS)}|{SUMS}|{BENCH}/({'|'.join(ROWS)})\.json"
     rf"|{GRAPHS}/{PART}/{PART}/[0-9a-f]{{64}}\.pb"
-    rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({'|'.join(map(re.escape, EVIDENCE_FILES))})",
+    rf"|{RECORDS}/{PART}/{PART}/{PART}/seed(0|[1-9][0-9]{{0,9}})/({_FILES})",
     re.ASCII,
 )
 
