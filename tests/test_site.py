@@ -64,7 +64,7 @@ def test_statistics_md_quotes_the_simulated_coverage() -> None:
         f"macro AUROC: in {ends(networks[networks['Interval of'] == 'macro'])} of simulated studies",
         f"macro F1: {ends(macro[['one network']])}",
     ]
-    quoted["a recipe"] = [f"macro F1: {ends(macro[['mean of three']])}"]
+    quoted["a setting"] = [f"macro F1: {ends(macro[['mean of three']])}"]
     text = (ROOT / "docs/statistics.md").read_text(encoding="utf-8")
     for head, rates in quoted.items():
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {head}")]
