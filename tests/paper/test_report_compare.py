@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from columns import LABELS, SCORES
 from conftest import ROOT, change_record, must_fail
 from cxrbench.cli.train import compared_lines
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
-from cxrbench.results.reproduction import REPRODUCTIONS, Comparison, Line, compare
+from cxrbench.results.reproduction import REPRODUCTIONS, Comparison, Line, compare, tolerances
 from cxrbench.statistics.evaluate import evaluate
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell
@@ -158,3 +159,19 @@ def test_a_speed_alone_is_no_agreement(inside: bool, also: str) -> None:
 )
 def test_a_cell_that_cannot_run_here_and_an_unknown_one_are_named(words, code: int, message: str) -> None:
     assert message in must_fail("cell", *words, "--study", ROOT / "config/config.yaml", code=code)
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("nih128-32px-fp32/resnet18", 10), ("nih128-64px/resnet18", 3)])
+def test_a_tolerance_lies_around_the_mean_of_a_reference_and_else_around_the_record(name, seeds) -> None:
+    """ARTIFACT.md printed the recorded value with the tolerance that is around the mean of ten runs."""
+    recorded, values = ROOT / "data/recorded", []
+    for seed in range(seeds):
+        table = read_predictions(recorded / name / f"cpu/seed{seed}/predictions.parquet")
+        table = table[table["split"] == "test"]
+        values.append(
+            np.mean([roc_auc_score(table[y], table[s]) for y, s in zip(LABELS, SCORES, strict=True)])
+        )
+    line = tolerances(Cell.parse(f"{name}/cpu/seed1"), recorded)[0]
+    around = np.mean(values) if seeds == 10 else values[1]
+    assert line.recorded == pytest.approx(values[1]) and line.centre == pytest.approx(around)
+    assert abs(np.mean(values) - values[1]) > 1e-4, "the two centres differ"
