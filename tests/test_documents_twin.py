@@ -52,7 +52,7 @@ SAID = {
         "{largest/seeds} seeds.",
         "| {largest} ± {rounding}",
         "macro AUROC | {largest}: follows | {rebuild/seconds} s |",
-        "above {nothing} macro AUROC, the seeds' range less the platforms' {level} % interval | "
+        "above {nothing} macro AUROC, the seeds' range minus the platforms' {level} % interval | "
         "{seeds beyond backends/low} to {seeds beyond backends/high}: follows | {rebuild/seconds} s |",
         "macro AUROC at {smallest/pixels} pixels is equivalent for ResNet-18 and for ConvNeXt-Pico, each by "
         "itself, with {pico/seeds} seeds on CPUs",

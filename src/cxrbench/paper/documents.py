@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from cxrbench.claims.file import read_claims
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.expected import NOT_RUN
-from cxrbench.evidence.record import processors_in_words
+from cxrbench.evidence.record import processors_in_words as processors_in_words
 from cxrbench.paper import artifact
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.conclusions import Conclusion, conclusions
@@ -104,11 +104,6 @@ def small_networks(read: Results) -> pd.DataFrame:
     named = read.cells["cell"].map(lambda cell: read.study.may_run(Cell.parse(cell)))
     trained = read.cells[named & (read.cells["status"] == "ok") & ~read.cells["platform"].isin(ACCELERATED)]
     return trained.assign(minutes=trained["total_seconds"] / 60)
-
-
-def processors(cells: pd.Series) -> str:
-    """The processors of some cells, in words."""
-    return processors_in_words(cells)
 
 
 def download_gb(read: Results, dataset: str) -> float | None:
