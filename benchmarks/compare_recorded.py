@@ -19,9 +19,10 @@ from benchmarks.coverage import _rate_of
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.results import simulated
-from cxrbench.statistics.auroc import FEWEST, Estimate, auroc, mean_influence
+from cxrbench.statistics.auroc import Estimate, auroc, mean_influence
 from cxrbench.statistics.comparison import MARGIN, Verdict, difference_of, verdict_of
 from cxrbench.statistics.components import between_networks, from_reference
+from cxrbench.statistics.moderated import FEWEST
 from cxrbench.statistics.pilot import Parts, parts_of, power
 from cxrbench.statistics.power import Design
 from cxrbench.statistics.sample import sample_of

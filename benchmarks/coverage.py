@@ -25,9 +25,10 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.results import simulated
-from cxrbench.statistics.auroc import FEWEST, Estimate, auroc
+from cxrbench.statistics.auroc import Estimate, auroc
 from cxrbench.statistics.components import ALPHA, between_platforms, over_seeds
 from cxrbench.statistics.estimates import areas_with_ends, interval
+from cxrbench.statistics.moderated import FEWEST
 from cxrbench.statistics.parity import holm
 from cxrbench.statistics.sample import Sample
 from cxrbench.study.files import cores, write_csv

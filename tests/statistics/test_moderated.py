@@ -8,19 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.statistics.auroc import (
+from cxrbench.statistics.auroc import Parts, auroc, average_precision
+from cxrbench.statistics.estimates import areas_with_ends, estimate, patients_part
+from cxrbench.statistics.measures import tuned_parts
+from cxrbench.statistics.moderated import (
     FEWEST,
     PRIOR,
-    Parts,
     _class,
     adjusted,
-    auroc,
-    average_precision,
     satterthwaite_of_shares,
     variance_of,
 )
-from cxrbench.statistics.estimates import areas_with_ends, estimate, patients_part
-from cxrbench.statistics.measures import tuned_parts
 from cxrbench.statistics.sample import Sample, choose_thresholds, sample_of
 from synthetic import draw_predictions, draw_sample, sampled
 

@@ -5,7 +5,7 @@ influence is what leaving it out changes (the jackknife). Metrics with a thresho
 patients too: below the test patients' rows the influence has a row for each of ``REFITS`` draws of them, with
 what the thresholds chosen from it would change. The draws are the same for all networks, so that means over
 seeds and differences need no other formula. The interval of a single finding has another variance
-(:func:`~cxrbench.statistics.auroc.variance_of`).
+(:func:`~cxrbench.statistics.moderated.variance_of`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.statistics.auroc import (
-    FEWEST,
     Estimate,
     Parts,
     auroc,
     average_precision,
     effective_clusters,
     mean_influence,
-    variance_of,
 )
 from cxrbench.statistics.measures import (
     Sums,
@@ -50,6 +48,7 @@ from cxrbench.statistics.metrics import (
     Basis,
     findings_among,
 )
+from cxrbench.statistics.moderated import FEWEST, variance_of
 from cxrbench.statistics.sample import (
     REFITS,
     Sample,

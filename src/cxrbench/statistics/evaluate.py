@@ -110,7 +110,7 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
     low, high = bounds(cell.keys, estimate.value, np.sqrt(variance), degrees)
     for end in (low, high):
         end[list(cell.alone)] = end[list(cell.alone.values())]
-    few = cell.too_few
+    few, error = cell.too_few, estimate.error
     for k, (label, metric) in enumerate(cell.keys):
         tuned = metric in WITH_THRESHOLDS
         if tuned and cell.scope.thresholds is None:
@@ -119,8 +119,8 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
         why = f"no interval: it is the same for every {unit}"
         if metric == "auroc":
             method, why = f"delong-{unit}", f"no interval: the scores order every {unit} alike"
-        note = _join(note, why) if estimate.error[k] == 0 else note
-        if few[k] and estimate.error[k] > 0:
+        note = _join(note, why) if error[k] == 0 else note
+        if few[k] and error[k] > 0:
             note = _join(note, cell.few_note)
         yield label, metric, estimate.value[k], low[k], high[k], method, few[k], note
     if cell.sample.by_patient:

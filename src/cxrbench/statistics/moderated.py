@@ -1,0 +1,154 @@
+"""The variance of a metric of a single finding, clustered by patient.
+
+A metric of one finding is a weighted mean over images of a class, or a sum of two (AUROC: of the placements
+of positive and of negative images). Where one patient has many of the images, the sum of squares over
+patients hangs on him alone; degrees of freedom that are read from the same squares then make the interval
+useless. So for a single finding (:func:`variance_of`)
+
+- the variance is CR2's, and its degrees of freedom come from the shares of the patients and a working
+  correlation between a patient's images (Bell & McCaffrey 2002; Pustejovsky & Tipton, J. Business & Economic
+  Statistics 2018, with independence as the target of the adjustment);
+- that correlation is pooled over the findings, and each variance is moderated towards the one that it
+  predicts (Smyth, Stat. Appl. Genet. Mol. Biol. 2004). So is the variance of one image, taken to be a
+  multiple of value * (1 - value) that the findings share. ``PRIOR`` and ``PRIOR_PATIENTS`` were chosen by
+  simulated coverage and width (docs/statistics.md).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cxrbench.statistics.auroc import Parts
+from cxrbench.statistics.sample import Sample
+
+PRIOR = 15.0  # degrees of freedom of the predicted variance
+PRIOR_PATIENTS = 10.0  # weight of what the findings share in the variance of one image
+FEWEST = 5  # patients of the rarer class: with fewer a finding has no interval
+_LEAST = 0.25  # of the predicted variance is left where a patient's positive and negative images cancel
+
+
+class Class(NamedTuple):
+    """One class by patient, (clusters, L): ``total`` influence, ``share``, sum of squared shares, of
+    residuals and of their squares, and the number of images."""
+
+    total: np.ndarray
+    share: np.ndarray
+    squares: np.ndarray
+    residual: np.ndarray
+    residual_squares: np.ndarray
+    images: np.ndarray
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Variance (L,) of one image's residual."""
+        images, residuals = self.images.sum(axis=0), self.residual_squares.sum(axis=0)
+        return residuals / np.maximum(images, 1)
+
+    def working(self, correlation: float) -> np.ndarray:
+        """Working variance (clusters, L) of each patient's part, of images whose residual has variance 1."""
+        return (1 - correlation) * self.squares + correlation * self.share**2
+
+
+def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+    """The moderated variance of each finding and its degrees of freedom, each (L,); NaN for a finding
+    with fewer than ``FEWEST`` patients of a class that the metric needs.
+
+    >>> from cxrbench.statistics.auroc import auroc
+    >>> from cxrbench.statistics.examples import scored
+    >>> [part.round(4).tolist() for part in variance_of(scored()[0], auroc(scored()[0]).parts)]
+    [[0.0016, 0.0011], [42.0, 36.0]]
+    """
+    enough = parts.patients >= FEWEST
+    classes = [_class(sample, parts, parts.positive), _class(sample, parts, ~parts.positive)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        observed = ((adjusted(classes[0]) + adjusted(classes[1])) ** 2).sum(axis=0)
+        predicted, freedom = _predicted(parts, classes, enough)
+        variance = (freedom * observed + PRIOR * predicted) / (freedom + PRIOR)
+    degrees = np.minimum(freedom + PRIOR, parts.patients - 1)
+    unknown = ~enough | (observed == 0)
+    return np.where(unknown, np.nan, variance), np.where(unknown, np.nan, degrees)
+
+
+def _class(sample: Sample, parts: Parts, members: np.ndarray) -> Class:
+    share = np.where(members, parts.share, 0)
+    influence = np.where(share > 0, parts.influence, 0)
+    residual = influence / np.where(share > 0, share, 1)
+    images = influence, share, share**2, residual, residual**2, (share > 0).astype(float)
+    alone = np.array_equal(sample.clusters, np.arange(len(influence)))  # each image its own cluster
+    return Class(*images if alone else (sample.of_patient @ part for part in images))
+
+
+def adjusted(part: Class) -> np.ndarray:
+    """CR2's adjusted sums (clusters, L), whose squares add up to the variance.
+
+    >>> part = np.full((4, 1), 0.25)  # four patients alike
+    >>> adjusted(Class(0.1 * part, part, part**2, part, part**2, np.ones((4, 1)))).round(4).ravel().tolist()
+    [0.0289, 0.0289, 0.0289, 0.0289]
+    """
+    return np.asarray(part.total / np.sqrt(1 - part.share))
+
+
+def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarray:
+    """The degrees of freedom (L,) of CR2's variance of a mean (Pustejovsky & Tipton 2018, eq. 11).
+
+    ``share`` and ``working`` variance of each patient, (clusters, L). It is tr(M)^2 / tr(M^2) of M =
+    D (diag(s) - w s' - s w' + S w w') D, D = diag(a), a the adjustment, w shares, s variances, S their sum.
+
+    >>> share = np.full((10, 1), 0.1)  # ten patients alike, as in an ordinary mean
+    >>> satterthwaite_of_shares(share, share**2).round(6).tolist()
+    [9.0]
+    """
+    a = 1 / np.sqrt(1 - share)
+    own, p = a**2 * working, a * share
+    r = working.sum(axis=0) * p / 2 - a * working  # M = diag(own) + p r' + r p'
+    trace = (own + 2 * p * r).sum(axis=0)
+    rest = (p**2).sum(axis=0) * (r**2).sum(axis=0) + (p * r).sum(axis=0) ** 2
+    return np.asarray(trace**2 / ((own**2 + 4 * own * p * r).sum(axis=0) + 2 * rest))
+
+
+def _predicted(parts: Parts, classes: list[Class], enough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The variance that the findings together predict, and CR2's degrees of freedom, each (L,)."""
+    variances, freedoms, spreads = [], [], []
+    for part in classes:
+        patients = (part.images > 0).sum(axis=0)
+        working = part.working(_correlation(part, enough))
+        spreads.append(_shared_spread(parts, part.spread, enough))
+        variances.append(spreads[-1] * patients / np.maximum(patients - 1, 1) * working.sum(axis=0))
+        freedoms.append(satterthwaite_of_shares(part.share, working))
+    total = variances[0] + variances[1]
+    inverse = sum(np.where(v > 0, v**2 / d, 0) for v, d in zip(variances, freedoms, strict=True))
+    between = _between(classes[0], classes[1], enough) * np.sqrt(spreads[0] * spreads[1])
+    return np.maximum(total + between, _LEAST * total), total**2 / inverse
+
+
+def _shared_spread(parts: Parts, spread: np.ndarray, enough: np.ndarray) -> np.ndarray:
+    """The variance (L,) of one image's residual, moderated towards what the findings share."""
+    binomial, patients = parts.value * (1 - parts.value), parts.patients
+    usable = enough & np.isfinite(binomial) & (spread > 0)
+    ratio = (patients * spread)[usable].sum() / max((patients * binomial)[usable].sum(), 1e-300)
+    return np.asarray((patients * spread + PRIOR_PATIENTS * ratio * binomial) / (patients + PRIOR_PATIENTS))
+
+
+def _correlation(part: Class, enough: np.ndarray) -> float:
+    """The correlation between a patient's images of a class, pooled over the findings; each patient counts
+    as many times as it has images, however many pairs these make."""
+    several = part.images > 1
+    pairs = (part.residual**2 - part.residual_squares) / np.maximum(part.images - 1, 1)
+    alike = np.where(several, pairs, 0).sum(axis=0) / part.spread
+    images = np.where(several, part.images, 0).sum(axis=0)
+    usable = enough & (images > 0) & (part.spread > 0)
+    return float(np.clip(alike[usable].sum() / images[usable].sum(), 0, 1)) if usable.any() else 0.0
+
+
+def _between(first: Class, second: Class, enough: np.ndarray) -> np.ndarray:
+    """What a patient's having positive and negative images adds to the variance (L,), over the root of
+    the product of the spreads of the two classes."""
+    spread = np.sqrt(first.spread * second.spread)
+    weight = 1 / np.maximum(first.images + second.images, 1)
+    alike = (weight * first.residual * second.residual).sum(axis=0) / spread
+    images = (weight * first.images * second.images).sum(axis=0)
+    usable = enough & (images > 0) & (spread > 0)
+    if not usable.any():
+        return np.zeros(len(enough))
+    correlation = np.clip(alike[usable].sum() / images[usable].sum(), -1, 1)
+    return np.asarray(2 * correlation * (first.share * second.share).sum(axis=0))
