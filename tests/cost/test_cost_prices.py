@@ -33,7 +33,7 @@ def test_shipped_table_is_complete(prices):
 @pytest.mark.parametrize(
     ("instance", "basis", "region", "date"),
     [
-        ("p5.48xlarge", "capacity_block", "us-east-1", "until 2025-01-01"),
+        ("p5.48xlarge", "capacity_block", "us-east-1", "2026-07-22"),
         ("ml.trn1.32xlarge", "sagemaker", "us-east-1 (assumed)", "undated"),
         ("trn1.32xlarge", "reserved_3y", "us-east-1 (assumed)", "undated"),
         ("trn1.32xlarge", "on_demand", "us-east-1", "2026-07-20"),
@@ -42,6 +42,11 @@ def test_shipped_table_is_complete(prices):
 def test_what_a_source_does_not_state_is_shown_as_such(prices, instance, basis, region, date):
     rows = newest(prices, instance=instance, region="us-east-1", basis=basis)
     assert (regions(rows).item(), rows["as_of"].item()) == (region, date)
+
+
+def test_a_block_of_an_older_page_says_until_when_it_was_listed(prices):
+    rows = newest(prices, "2025-06-01", instance="p5.48xlarge", region="us-east-1", basis="capacity_block")
+    assert rows["as_of"].item() == "until 2025-01-01"
 
 
 def test_regions_are_amazons():

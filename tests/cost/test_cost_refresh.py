@@ -135,6 +135,7 @@ g5.xlarge,A10G,1.0,4.0,16.0,"{'Gpus': [{'Name': 'A10G'}]}",1.1,0.45,us-east-1,us
 g5.xlarge,A10G,1.0,4.0,16.0,,1.258,,eu-central-1,euc1-az1,x86_64
 trn2.3xlarge,Trainium2,1.0,12.0,128.0,,,2.5,ap-southeast-4,apse4-az1,x86_64
 p4d.24xlarge,A100,8.0,96.0,1152.0,,21.957642,7.5,us-east-1,use1-az6,x86_64
+p4d.24xlarge,A100,8.0,96.0,1152.0,,27.5,2.5,us-east-1,use1-atl2-az1,x86_64
 x9.huge,,,4.0,16.0,,9.9,9.9,us-east-1,use1-az1,x86_64
 """
 DAY = "2026-11-20"
@@ -161,6 +162,13 @@ def test_a_catalogue_of_all_regions_gives_on_demand_and_the_cheapest_zone_of_spo
     spot = price(after, "g5.xlarge", "us-east-1", "spot")
     assert (spot["usd_per_hour"], spot["as_of"]) == (0.45, DAY) and "cheapest" in spot["note"]
     assert price(after, "g5.xlarge", "eu-central-1", "on_demand")["cores"] == 1
+
+
+def test_a_local_zone_is_not_its_region(table, listed):
+    """The cheapest spot price of B200 in us-east-1 was that of a Local Zone in another city."""
+    found = quoted(table, listed(CATALOGUE).replace("{region}", "us-east-1"))
+    of_region = [found["p4d.24xlarge", "us-east-1", basis] for basis in ("on_demand", "spot")]
+    assert of_region == [21.957642, 7.5]
 
 
 def test_a_catalogue_may_be_a_file_and_then_needs_its_date(table, tmp_path):

@@ -22,7 +22,7 @@ from cxrbench.cost.estimate import (
     measured_speeds,
     work_of,
 )
-from cxrbench.cost.prices import KEY, newest, price, regions
+from cxrbench.cost.prices import KEY, by_the_hour, newest, price, regions
 from cxrbench.cost.published import published_speed
 from cxrbench.cost.ratios import PUBLISHED_RATIOS
 from cxrbench.study.config import Pricing, Study
@@ -133,7 +133,7 @@ def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: N
     """Return a price for each instance to show: at the study's region and basis where the table has it."""
     devices = prices["accelerator"].map(DEVICES)
     fits = devices.map(lambda device: _trains(device, network.precision), na_action="ignore").eq(True)
-    rows = newest(prices[fits], pricing.as_of)
+    rows = newest(by_the_hour(prices[fits]), pricing.as_of)
     rows = rows.assign(
         several=(rows["accelerator"] == here["accelerator"]) & (rows["accelerators"] > here["accelerators"]),
         named=rows["instance"] == here["instance"],

@@ -107,6 +107,11 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
     return rows.assign(as_of=dates(rows)).reset_index(drop=True)
 
 
+def by_the_hour(prices: pd.DataFrame) -> pd.DataFrame:
+    """The prices that an hour costs: without capacity blocks, which are bought for days ahead."""
+    return prices[prices["basis"] != "capacity_block"]
+
+
 def dates(prices: pd.DataFrame) -> pd.Series:
     """Return the dates of prices as shown: that of the price, else until when it is listed, else undated."""
     until = ("until " + prices["until"]).where(prices["until"] != "", UNDATED)

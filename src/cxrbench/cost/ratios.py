@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.cost.devices import DEVICES
-from cxrbench.cost.prices import BASES, dates, newest, regions
+from cxrbench.cost.prices import BASES, by_the_hour, dates, newest, regions
 from cxrbench.study.config import Pricing
 from cxrbench.study.names import UserError
 from cxrbench.study.platforms import GPU, TRAINIUM
@@ -104,9 +104,9 @@ def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame
 
     The two prices are the newest of one region and basis where the table has such a pair, else of one basis,
     else of any two; ``mixed`` says what differs, empty for nothing. ``*_gpu`` are of the GPU's price.
-    Capacity blocks are left out: they are bought for days ahead.
+    Capacity blocks are left out.
     """
-    rows = newest(prices[prices["basis"] != "capacity_block"], pricing.as_of)
+    rows = newest(by_the_hour(prices), pricing.as_of)
     trained = [name for name, chip in DEVICES.items() if chip.family == "neuron" and chip.training == "yes"]
     pairs = rows[rows["accelerator"].isin(trained)].merge(
         rows[rows["instance"] == gpu], how="cross", suffixes=("", "_gpu")

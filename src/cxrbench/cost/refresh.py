@@ -156,7 +156,7 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
 
 
 def _catalogue(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame:
-    """Return the quotes of SkyPilot's catalogue: on demand, and on spot in the cheapest zone.
+    """Return the quotes of SkyPilot's catalogue: on demand, and on spot in the cheapest zone of a region.
 
     A price that is missing or zero is none. ValueError for a column that is not there, for a number that is
     none, and for two prices on demand of one instance in a region.
@@ -168,6 +168,8 @@ def _catalogue(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFr
     for row in rows:
         name, where = row["InstanceType"], row["Region"]
         if name not in wanted or where not in REGIONS or region not in (where, EVERY_REGION):
+            continue
+        if (row.get("AvailabilityZone") or "").count("-") > 1:  # use1-atl2-az1: a Local Zone, apart from it
             continue
         for basis, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
             usd = float(row[column] or 0)

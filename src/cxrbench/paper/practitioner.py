@@ -9,7 +9,7 @@ import pandas as pd
 
 from cxrbench.compile.reports import read_reported
 from cxrbench.cost.devices import DEVICES
-from cxrbench.cost.prices import NoPrice, price, read_prices
+from cxrbench.cost.prices import NoPrice, newest, price, read_prices
 from cxrbench.cost.published import leave_one_card_out, published_speed
 from cxrbench.cost.ratios import thresholds
 from cxrbench.paper.blocks import as_markdown
@@ -117,9 +117,8 @@ def inference_of_a_convnext(read: Results) -> pd.DataFrame:
 
 
 def capacity_blocks(read: Results) -> pd.DataFrame:
-    """The prices of capacity blocks, which end on a day."""
-    prices = read_prices(PRICES)
-    return prices[prices["basis"] == "capacity_block"]
+    """The newest prices of capacity blocks."""
+    return newest(read_prices(PRICES), read.study.prices.as_of, basis="capacity_block")
 
 
 def jobs_in_markdown(read: Results) -> str:
