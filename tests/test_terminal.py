@@ -84,7 +84,7 @@ def test_the_help_has_its_groups_in_order_and_examples_that_exist() -> None:
         for name, rows in zip(panels[::2], panels[1::2], strict=True)
     }
     assert list(groups) == ["Use", "Check", "Maintain"]
-    for name in ("record", "adopt", "expected", "schema", "report", "sagemaker", "precompile", "bench"):
+    for name in ("record", "expected", "schema", "report", "sagemaker", "precompile", "bench"):
         assert name in groups["Maintain"], name
     assert {"evaluate", "power", "train"} <= groups["Use"] and {"verify", "claims"} <= groups["Check"]
     examples = re.findall(r"^ +cxrbench (.+?)\s*$", shown, flags=re.M)
@@ -118,7 +118,7 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
 AT_LENGTH = {  # documented commands that train, measure, download or change files
     *("bench gains", "bench metrics", "bench record", "bench steps", "bench train", "cell compare"),
     *("contribute", "cost refresh", "data download", "data get", "data pack", "data sheet"),
-    *("expected", "precompile", "predict", "record", "report documents", "report matrix"),
+    *("expected", "precompile", "predict", "record", "report"),
     *("sagemaker bundle", "sagemaker job", "train"),
 }
 
@@ -279,7 +279,7 @@ def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
     must_say(message, str(tmp_path / "file"), "a file")
     message = must_fail("train", "phantom-32px/resnet18/cpu/seed0", "--out", tmp_path)
     must_say(message, f"write --out {tmp_path}/record.json")
-    message = must_fail("report", "summary", "--results", tmp_path / "nowhere")
+    message = must_fail("report", "--only", "summary", "--results", tmp_path / "nowhere")
     must_say(message, "nowhere/tables/cells.csv", "missing; a build makes it")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -297,6 +297,11 @@ def test_a_message_about_a_file_that_is_there_asks_for_no_clone(tmp_path: Path) 
     (tmp_path / "data/prices.csv").write_text("instance\n")
     message = must_fail("cost", "spot", 24, "g5.xlarge", "--study", ROOT / "config/config.yaml", cwd=tmp_path)
     assert "data/prices.csv" in message and "clone" not in message, message
+
+
+def test_a_part_that_the_report_does_not_have_is_named_before_anything_is_read(tmp_path: Path) -> None:
+    message = must_fail("report", "--only", "tables,figurs", "--results", tmp_path / "nowhere")
+    must_say(message, "--only: there is no part 'figurs'; did you mean 'figures'")
 
 
 def test_a_read_only_folder_is_one_message(small_disk) -> None:

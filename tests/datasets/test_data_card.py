@@ -84,6 +84,6 @@ def test_the_filter_that_is_used_keeps_a_nodule_wherever_it_lies() -> None:
 
 
 def test_the_tables_of_the_paper_need_no_image(tmp_path) -> None:
-    must_work("data", "tables", "--out", tmp_path)
+    must_work("data_tables.py", "--out", tmp_path)
     lines = {path.name: path.read_text().count("\n") for path in tmp_path.iterdir()}
     assert lines == {"splits.csv": 10, "label_noise.csv": 6}

@@ -42,13 +42,13 @@ rule cost_report:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/prices.csv", *SUMS),
+        made_from=made_from(SCRIPTS / "money_tables.py", "data/prices.csv", *SUMS),
         results=results_of,
         root=RECORDED,
     message:
         "Pricing ports"
     shell:
-        "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
+        "python {SCRIPTS}/money_tables.py --results {params.results} --study {input.study} --prices {input.prices}"
         " --recorded {params.root} 2> {log}"
 
 

@@ -52,4 +52,4 @@ rule adopt:
     message:
         "Checking the evidence of all cells"
     shell:
-        "python -m cxrbench adopt {input} --out {params.out} 2> {log}"
+        "python {SCRIPTS}/adopt.py {input} --out {params.out} 2> {log}"

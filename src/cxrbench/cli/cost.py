@@ -367,16 +367,3 @@ def cost_decide(
     as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
     say(age_of(newest(read_prices(prices))))
-
-
-@app.command("report")
-def cost_report(
-    results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/cost.csv.")] = RESULTS,
-    study: StudyOption = STUDY,
-    prices: PricesOption = PRICES,
-    recorded: RecordedOption = RECORDED,
-) -> None:
-    """Write all tables of the paper's section on cost."""
-    from cxrbench.cost.write import write_cost_tables
-
-    write_cost_tables(results, study, prices, recorded)

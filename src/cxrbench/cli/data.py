@@ -235,19 +235,6 @@ def data_sheet(
     say(f"wrote {out}")
 
 
-@app.command("tables")
-def data_tables(
-    out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",
-) -> None:
-    """Write splits.csv (all splits with hashes) and label_noise.csv (labels against adjudicated ones)."""
-    from cxrbench.datasets.split import splits
-    from cxrbench.results.label_noise import label_noise
-    from cxrbench.study.files import write_csv
-
-    write_csv(out / "splits.csv", splits())
-    write_csv(out / "label_noise.csv", label_noise())
-
-
 @app.command("card")
 def data_card(card: Path = Path("data/README.md"), registry: RegistryOption = REGISTRY) -> None:
     """Rewrite the generated parts of the data card."""
