@@ -261,7 +261,7 @@ def test_evidence_refused_after_it_was_adopted_is_used_no_longer(built: Path, tm
     graph(tmp_path, *words)
     assert pd.read_csv(tmp_path / "results/tables/cells.csv")["origin"].iloc[0] == "refused"
     assert not len(pd.read_csv(tmp_path / "results/tables/metrics.csv"))
-    assert f"{CELL}: refused" in must_fail("expected", cwd=tmp_path)
+    assert f"{CELL}: refused" in must_fail("expected.py", cwd=tmp_path)
     must_fail("verify", cwd=tmp_path)
     record = f"results/cells/{CELL}/record.json"
     assert "is refused" in graph(tmp_path, record, "--config", "run=[]", "--force", fails=True).stderr

@@ -84,7 +84,7 @@ def test_the_help_has_its_groups_in_order_and_examples_that_exist() -> None:
         for name, rows in zip(panels[::2], panels[1::2], strict=True)
     }
     assert list(groups) == ["Use", "Check", "Maintain"]
-    for name in ("record", "expected", "schema", "report", "sagemaker", "precompile", "bench"):
+    for name in ("record", "report", "sagemaker", "precompile", "bench"):
         assert name in groups["Maintain"], name
     assert {"evaluate", "power", "train"} <= groups["Use"] and {"verify", "claims"} <= groups["Check"]
     examples = re.findall(r"^ +cxrbench (.+?)\s*$", shown, flags=re.M)
@@ -109,7 +109,6 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
     "cost mine": "convnext_tiny --images 60000 --epochs 10 --gpu-images-per-second 250",
     "cost spot": "24 g5.xlarge",
     "cost table": CELL,
-    "data verify": "nih",
     "evaluate": f"{CELL} --replicates 20",
     "plan": "",
     "power": f"{SPREAD} --difference 0.002",
@@ -118,7 +117,7 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
 AT_LENGTH = {  # documented commands that train, measure, download or change files
     *("bench gains", "bench metrics", "bench record", "bench steps", "bench train", "cell compare"),
     *("contribute", "cost refresh", "data download", "data get", "data pack", "data sheet"),
-    *("expected", "precompile", "predict", "record", "report"),
+    *("precompile", "predict", "record", "report"),
     *("sagemaker bundle", "sagemaker job", "train"),
 }
 

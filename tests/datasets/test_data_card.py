@@ -23,7 +23,7 @@ def test_the_generated_parts_of_the_data_card_are_up_to_date(tmp_path) -> None:
     text = CARD.read_text(encoding="utf-8")
     (card := tmp_path / "README.md").write_text(text)
     write_card(card, REGISTRY)
-    assert card.read_text(encoding="utf-8") == text, "run `cxrbench data card`"
+    assert card.read_text(encoding="utf-8") == text, "run workflow/scripts/data_card.py"
     for count in ("112,120", "30,805", "60,361", "20,796", "4,187,084,020", "19,894", "227", "5,302"):
         assert f" {count} " in text, "as published"
 

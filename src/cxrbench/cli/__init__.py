@@ -82,11 +82,9 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Maintain: what a build and a maintainer call": {
         "record": "evidence:record",
-        "expected": "evidence:expected",
         "report": "report:report",
         "precompile": "train:precompile",
         "sagemaker": "sagemaker:app",
-        "schema": "schemas:schema",
     },
 }
 ROOT = Path(__file__).parents[3]
