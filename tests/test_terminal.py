@@ -104,10 +104,8 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
     "claims": "--why",
     "compare": "nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu",
     "compile": "--outcomes",
-    "cost break-even": "",
     "cost decide": f"--architecture cnn {JOB}",
     "cost mine": "convnext_tiny --images 60000 --epochs 10 --gpu-images-per-second 250",
-    "cost spot": "24 g5.xlarge",
     "cost table": CELL,
     "evaluate": f"{CELL} --replicates 20",
     "plan": "",
@@ -294,7 +292,7 @@ def test_a_command_that_needs_the_clone_says_so_outside_of_it(tmp_path: Path) ->
 def test_a_message_about_a_file_that_is_there_asks_for_no_clone(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/prices.csv").write_text("instance\n")
-    message = must_fail("cost", "spot", 24, "g5.xlarge", "--study", ROOT / "config/config.yaml", cwd=tmp_path)
+    message = must_fail("cost", "table", ROOT / CELL, "--study", ROOT / "config/config.yaml", cwd=tmp_path)
     assert "data/prices.csv" in message and "clone" not in message, message
 
 
@@ -318,7 +316,7 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def called(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        words = ("cost", "break-even", "--days", "5", "--usd-per-day", "900", "--here", "2", "--there", "1")
+        words = ("power", "--patient-se", "0.0038", "--measured-on", "510")
         return ran(sys.executable, "-c", code, *words, cwd=folder, env=environment | changes)
 
     refused = called(tmp_path / "data")
