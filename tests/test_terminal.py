@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -135,6 +136,23 @@ def documented() -> set[str]:
         if words and not hasattr(command, "commands"):
             names.add(" ".join(words))
     return names
+
+
+def leaves(command: Any, name: str = "") -> list[str]:
+    """The names of the commands below ``command`` that have none below them."""
+    inside = getattr(command, "commands", None)
+    return (
+        [name]
+        if inside is None
+        else [leaf for key in inside for leaf in leaves(inside[key], f"{name} {key}")]
+    )
+
+
+def test_a_person_types_every_command() -> None:
+    """What rules or maintainers alone call is a script of workflow/scripts or a module of benchmarks."""
+    whole = get_command(app)
+    whole.get_command(None, "")  # of an unknown one all are loaded
+    assert len(found := leaves(whole)) <= 32, found
 
 
 def test_each_documented_command_is_looked_at_on_80_columns_or_takes_long() -> None:

@@ -64,7 +64,7 @@ def when_it_pays(table: pd.DataFrame, training: Training, needed: pd.DataFrame) 
 
 
 def on_spot(table: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> list[str]:
-    """Return what interruptions on spot add to the hours of the GPU instance, the first row of ``table``;
+    """The hours and USD of the GPU instance, the first row of ``table``, with interruptions on spot;
     nothing where its hours are unknown or it has no spot price."""
     from cxrbench.cost.prices import NoPrice
     from cxrbench.cost.ratios import where
