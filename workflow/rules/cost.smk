@@ -42,13 +42,14 @@ rule cost_report:
     conda:
         "../../environment.yml"
     params:
+        script=SCRIPTS / "money_tables.py",
         made_from=made_from(SCRIPTS / "money_tables.py", "data/prices.csv", *SUMS),
         results=results_of,
         root=RECORDED,
     message:
         "Pricing ports"
     shell:
-        "python {SCRIPTS}/money_tables.py --results {params.results} --study {input.study} --prices {input.prices}"
+        "python {params.script} --results {params.results} --study {input.study} --prices {input.prices}"
         " --recorded {params.root} 2> {log}"
 
 

@@ -32,9 +32,10 @@ rule data_tables:
     conda:
         "../../environment.yml"
     params:
+        script=SCRIPTS / "data_tables.py",
         made_from=made_from(SCRIPTS / "data_tables.py", code=COMPUTING),
         out=folder_of,
     message:
         "Tabulating splits and label noise"
     shell:
-        "python {SCRIPTS}/data_tables.py --out {params.out} 2> {log}"
+        "python {params.script} --out {params.out} 2> {log}"
