@@ -75,11 +75,11 @@ latex: ## install LaTeX with apt-get, or print the command for it
 
 paper: $(FULL) latex ## train what runs here, adopt the rest, rebuild the paper
 	@$(SNAKEMAKE)
-	@python -m cxrbench expected
+	@python workflow/scripts/expected.py
 
 paper-from-evidence: $(SMALL) latex ## rebuild the paper from recorded evidence: no torch, no images
 	@$(SNAKEMAKE) --config 'run=[]'
-	@python -m cxrbench expected
+	@python workflow/scripts/expected.py
 
 # What the last build here was to train; where there was none, what is recorded.
 RAN = python -c 'import json; print(json.load(open("results/built.json"))["run"])' 2>/dev/null || echo "[]"

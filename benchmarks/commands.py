@@ -30,7 +30,6 @@ Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
 Precision = Annotated[str, typer.Option(help="fp32, bf16, or tf32 on a GPU.")]
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
 Blocks = Annotated[int, typer.Option(min=1, help="Rounds in which the contenders take turns.")]
-Count = Annotated[int, typer.Option(min=1, help="Optimizer steps.")]
 Out = Annotated[Path, typer.Option(help="JSON to write.")]
 StepsOfBlock = Annotated[
     int | None,
@@ -45,7 +44,7 @@ def _steps_on(platform: str) -> int:
     return _ACCELERATED_STEPS if platform in ACCELERATED else _STEPS
 
 
-def _keep(out: Path, kind: str, measured: Iterable[Rows]) -> Iterator[Rows]:
+def keep(out: Path, kind: str, measured: Iterable[Rows]) -> Iterator[Rows]:
     """Write rows to ``out`` as soon as they are measured, beside those of other settings; yield them."""
     kept = read_measured(out)  # a damaged file is named before anything is measured
     for rows in measured:
@@ -54,7 +53,7 @@ def _keep(out: Path, kind: str, measured: Iterable[Rows]) -> Iterator[Rows]:
         yield rows
 
 
-def _print_numbers(row: dict[str, Any]) -> None:
+def print_numbers(row: dict[str, Any]) -> None:
     for name, value in row.items():
         if type(value) in (int, float):
             print(f"{name}: {value:.4g}")
@@ -82,7 +81,7 @@ def bench_train(
     rest = pixels, batch, precision, threads, blocks, steps or _steps_on(platform), fastest
     settings = [train.Setting(platform, name, *rest) for name in architectures or train.NETWORKS]
     with train.packed_phantoms(pixels, batch) as folder:
-        for (row,) in _keep(out, "train", ([train.measure(it, folder, say)] for it in settings)):
+        for (row,) in keep(out, "train", ([train.measure(it, folder, say)] for it in settings)):
             if UNFIT in row:
                 print(f"{row['architecture']}: batch {batch} does not fit: {row[UNFIT]}")
                 continue
@@ -116,7 +115,7 @@ def bench_gains(
             except LacksPrecision as lacking:
                 say(f"{setting.architecture} in {setting.precision} is left out: {lacking}")
 
-    deque(_keep(out, "gains", measured()), 0)
+    deque(keep(out, "gains", measured()), 0)
 
 
 @app.command("metrics")
@@ -127,7 +126,7 @@ def bench_statistics(out: Out = BENCH / "metrics.json") -> None:
     rows = [bench_metrics(), bench_compare()]
     write_json(out, rows)
     for row in rows:
-        _print_numbers(row)
+        print_numbers(row)
     if rows[1]["mlstatkit_seconds"] is None:
         say("MLstatkit is not installed, so its DeLong test was not timed: pip install MLstatkit")
 
@@ -178,68 +177,16 @@ def bench_steps(
         with nullcontext(Path()) if model else packed_phantoms(pixels) as packed:
             judged = gate.networks(architectures, model, batch, packed)
             rows = gate.judge_all(judged, others, precision, seed_defect, say)
-            found = [row for of in (rows if seed_defect or model else _keep(out, "gate", rows)) for row in of]
+            found = [row for of in (rows if seed_defect or model else keep(out, "gate", rows)) for row in of]
             if drift:
                 from benchmarks.steps import compare_steps
 
                 traces = (compare_steps(str(of), others, packed, drift, precision, say) for of in judged)
-                deque(_keep(out.with_name("steps.json"), "steps", traces), 0)
+                deque(keep(out.with_name("steps.json"), "steps", traces), 0)
     except NoSuchDefect as error:
         raise typer.BadParameter(str(error)) from None
     if wrong := differing(found):
         raise UserError(gate.why_not(wrong[0]))
-
-
-@app.command("xla")
-def bench_xla(
-    architecture: Annotated[str, typer.Argument(help="A timm name.")] = "test_resnet",
-    steps: Count = 8,
-    out: Out = BENCH / "xla_ways.json",
-) -> None:
-    """Measure what each change for XLA gains, by leaving it out."""
-    from benchmarks.train import packed_phantoms
-    from benchmarks.xla import measure_ways
-
-    with packed_phantoms(32) as packed:
-        write_json(out, measure_ways(architecture, packed, steps, say))
-
-
-@app.command("again")
-def bench_again(
-    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, as results/runs.")] = None,
-    commit: Annotated[list[str] | None, typer.Option(help="Commit that had other records of cells.")] = None,
-    recorded: RecordedOption = RECORDED,
-) -> None:
-    """Compare cells that were trained again with their records, and record how far they are apart."""
-    from benchmarks.reproductions import reproductions
-    from cxrbench.evidence.sums import updated_sums
-    from cxrbench.results.reproduction import REPRODUCTIONS
-    from cxrbench.study.files import write_csv
-
-    table = reproductions(recorded, runs or [], commit or [])
-    with updated_sums(recorded):
-        write_csv(recorded / REPRODUCTIONS, table)
-    say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
-
-
-@app.command("pack")
-def bench_packing(
-    formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,
-    images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
-    drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
-    pixels: Pixels = 64,
-    workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
-    blocks: Blocks = 7,
-    out: Out = BENCH / "pack.json",
-) -> None:
-    """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
-    from benchmarks.packing import KINDS, bench_pack
-
-    if unknown := [name for name in formats or () if name not in KINDS]:
-        raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
-    rest = images, drawn, pixels, workers, blocks, say
-    for (row,) in _keep(out, "pack", ([bench_pack(kind, *rest)] for kind in formats or KINDS)):
-        _print_numbers(row)
 
 
 @app.command("record")

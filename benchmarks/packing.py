@@ -3,6 +3,8 @@
 ``reduced`` and ``reduced_files`` are packed with the study's reduction, from a tarball and from files.
 Each is held against decoding from the same place, which for a tarball includes its decompression.
 All contenders take the same full-size images, drawn here, and as many workers, in paired blocks.
+
+Called as: python -m benchmarks.packing [FORMAT ...].
 """
 
 import io
@@ -18,17 +20,21 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import typer
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from benchmarks import measured_now
+from benchmarks.commands import BENCH, Blocks, Out, Pixels, keep, print_numbers
 from benchmarks.turns import Report, paired_blocks, paired_ratios
+from cxrbench.cli import run_script
+from cxrbench.cli.words import say
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
@@ -36,6 +42,7 @@ from cxrbench.datasets.phantom import draw
 from cxrbench.datasets.table import Images
 from cxrbench.study.config import Dataset, NihSource, TableSource
 from cxrbench.study.files import cores
+from cxrbench.study.names import UserError
 from cxrbench.study.recipe import SPLITS
 
 SOURCE = 1024  # pixels a side, as NIH publishes them
@@ -168,3 +175,24 @@ def _decoded(content: bytes) -> None:
 def _image_folder(folder: Path, pixels: int, workers: int) -> None:
     images = ImageFolder(str(folder), Compose([Resize((pixels, pixels)), ToTensor()]))
     deque(DataLoader(images, batch_size=64, num_workers=workers), 0)
+
+
+def main(
+    formats: Annotated[list[str] | None, typer.Argument(help="png, jpeg or dicom. Default: all.")] = None,
+    images: Annotated[int, typer.Option(min=1, help="Files.")] = 500,
+    drawn: Annotated[int, typer.Option(min=1, help="Different phantoms among them.")] = 100,
+    pixels: Pixels = 64,
+    workers: Annotated[int, typer.Option(min=0, help="0: one per core.")] = 0,
+    blocks: Blocks = 7,
+    out: Out = BENCH / "pack.json",
+) -> None:
+    """Compare the speed of packing with decoding alone and with torchvision's ImageFolder."""
+    if unknown := [name for name in formats or () if name not in KINDS]:
+        raise UserError(f"unknown format '{unknown[0]}'; use {', '.join(KINDS)}")
+    rest = images, drawn, pixels, workers, blocks, say
+    for (row,) in keep(out, "pack", ([bench_pack(kind, *rest)] for kind in formats or KINDS)):
+        print_numbers(row)
+
+
+if __name__ == "__main__":
+    run_script(main)

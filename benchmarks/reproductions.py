@@ -2,21 +2,28 @@
 
 Runs on other instructions can be made on one machine: ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 MKL_ENABLE_INSTRUCTIONS=AVX2 cxrbench train CELL --out FOLDER/CELL/record.json.
+
+Called as: python -m benchmarks.reproductions [FOLDER ...] [--commit COMMIT ...].
 """
 
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+import typer
 
+from cxrbench.cli import run_script
+from cxrbench.cli.words import RECORDED, RecordedOption, say
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD
 from cxrbench.evidence.store import EVIDENCE_FILES, check_evidence
-from cxrbench.results.reproduction import compare, tolerances
+from cxrbench.evidence.sums import updated_sums
+from cxrbench.results.reproduction import REPRODUCTIONS, compare, tolerances
 from cxrbench.statistics.predictions import scores_of
+from cxrbench.study.files import write_csv
 from cxrbench.study.names import Cell, UserError, find_cells
 
 _NAMES = {"macro AUROC": "auroc", "macro F1": "f1"}
@@ -71,3 +78,19 @@ def _row(cell: Cell, folder: Path, recorded: Path) -> dict[str, Any] | None:
             row[f"{name}_difference"] = line.yours - line.recorded
             row[f"{name}_tolerance"] = allowed[line.name]
     return row
+
+
+def main(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, as results/runs.")] = None,
+    commit: Annotated[list[str] | None, typer.Option(help="Commit that had other records of cells.")] = None,
+    recorded: RecordedOption = RECORDED,
+) -> None:
+    """Compare cells that were trained again with their records, and record how far they are apart."""
+    table = reproductions(recorded, runs or [], commit or [])
+    with updated_sums(recorded):
+        write_csv(recorded / REPRODUCTIONS, table)
+    say(f"wrote {recorded / REPRODUCTIONS}: {len(table)} cells")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,19 +1,27 @@
-"""What each XLA change is worth: the same few steps with one of them left out, counted by torch_xla."""
+"""What each XLA change is worth: the same few steps with one of them left out, counted by torch_xla.
+
+Called as: python -m benchmarks.xla [NETWORK] [--steps N] [--out JSON].
+"""
 
 import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from torch.nn.functional import affine_grid, grid_sample
 
 from benchmarks import measured_now
+from benchmarks.commands import BENCH, Out
 from benchmarks.turns import Report, in_own_process
+from cxrbench.cli import run_script
+from cxrbench.cli.words import say
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
+from cxrbench.study.files import write_json
 from cxrbench.study.names import UserError
 from cxrbench.training.method import Batch
 from cxrbench.training.steps import Steps
@@ -100,3 +108,19 @@ _ANSWERS: dict[str, dict[str, Callable[..., Any]]] = {  # of the platform, in pl
     "host read in the step": {"mean": _read_norm},
 }
 _BATCHES = {"ragged last batch": _ragged, "changing shapes": _resized, "grid_sample": _grid_sampled}
+
+
+def main(
+    architecture: Annotated[str, typer.Argument(help="A timm name.")] = "test_resnet",
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 8,
+    out: Out = BENCH / "xla_ways.json",
+) -> None:
+    """Measure what each change for XLA gains, by leaving it out."""
+    from benchmarks.train import packed_phantoms  # of no use to the processes that are timed
+
+    with packed_phantoms(32) as packed:
+        write_json(out, measure_ways(architecture, packed, steps, say))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -351,8 +351,14 @@ def money_results(folder: Path, study: Path) -> Results:
 
 
 def cxrbench(*words: object, cwd: Path = ROOT, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command line as a user does, in a process of its own, with ``given`` as its input."""
-    return forked.run("cxrbench", [*map(str, words)], cwd, given=given)
+    """Run the command line as a user does, in a process of its own, with ``given`` as its input.
+
+    A first word that ends in .py is a script below workflow/scripts.
+    """
+    first, *rest = map(str, words)
+    if first.endswith(".py"):
+        return forked.run(str(ROOT / "workflow/scripts" / first), rest, cwd, given=given)
+    return forked.run("cxrbench", [first, *rest], cwd, given=given)
 
 
 def must_work(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import json
 import os
+import re
 import runpy
 import signal
 import socket
@@ -62,8 +63,8 @@ def server(kind: str) -> socket.socket:
 def run(
     module: str, words: list[str], cwd: Path, env: dict[str, str] | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m module words`` in ``cwd``; return what it printed and its exit code."""
-    command = [sys.executable, "-m", module, *words]
+    """Run ``python -m module words``, or a script, in ``cwd``; return what it printed and its exit code."""
+    command = [sys.executable, *([] if module.endswith(".py") else ["-m"]), module, *words]
     with instead_of_starts():
         return subprocess.run(
             command, input=given, capture_output=True, text=True, cwd=cwd, env=env, timeout=LONGEST
@@ -82,9 +83,14 @@ def instead_of_starts() -> Iterator[None]:
 
 
 def _command(args: list[Any]) -> list[str]:
-    """Return module and words of a command that can be forked, or -c, code and words; nothing of others."""
+    """Return module and words of a command that can be forked, or -c, code and words; nothing of others.
+
+    Instead of a module it may be a script below workflow.
+    """
     words = [os.fsdecode(word) for word in args]
     if words[:2] == [sys.executable, "-c"]:
+        return words[1:]
+    if words[0] == sys.executable and re.search(r"/workflow/scripts/\w+\.py$", words[1]):
         return words[1:]
     if words[0] == sys.executable and (first := words.index("-m") if "-m" in words[:3] else 0):
         module = words[first + 1]
@@ -115,7 +121,7 @@ def _ask_for_fork(*args: Any) -> int:
     torch = words[0] in ("-c", "cxrbench.training.child") or (
         set(words[1:2]) & set(NEED_TORCH) and "--help" not in words
     )
-    kind = "torch" if torch else words[0].split(".")[0]
+    kind = "torch" if torch else "cxrbench" if words[0].endswith(".py") else words[0].split(".")[0]
     with _asking, _as_subreaper(), tempfile.TemporaryFile("w+") as file:
         json.dump(_request(args), file)
         file.flush()
@@ -230,6 +236,8 @@ def _become(words: list[str], cwd: str, env: dict[str, str], session: bool, stre
         if words[0] == "-c":
             sys.argv = ["-c", *words[2:]]
             exec(words[1], {"__name__": "__main__"})
+        elif words[0].endswith(".py"):
+            runpy.run_path(words[0], run_name="__main__")
         else:
             runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 

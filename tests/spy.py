@@ -1,6 +1,7 @@
 """``python`` for a graph's commands that notes what they read, or dies when told: see ``put_before``.
 
-Called as: spy.py NOTES VICTIM -m module ...; VICTIM is the name of a log file without its ending, or nothing.
+Called as: spy.py NOTES VICTIM -m module ..., or with a script in place of both; VICTIM is the name of a log
+file without its ending, or nothing.
 """
 
 import os
@@ -23,8 +24,11 @@ def put_before(folder: Path, notes: Path, victim: str = "") -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the module; die after the first file that it puts into place where the rule is the victim."""
-    notes, victim, _, module = sys.argv[1:5]
+    """Run it; die after the first file that it puts into place where the rule is the victim."""
+    notes, victim = sys.argv[1:3]
+    del sys.argv[:3]
+    if of_a_module := sys.argv[0] == "-m":
+        del sys.argv[0]
     log = os.readlink("/proc/self/fd/2")
     if "--log" in sys.argv:
         log = sys.argv[sys.argv.index("--log") + 1]
@@ -42,9 +46,11 @@ def main() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(note)
-    sys.argv = sys.argv[4:]
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if of_a_module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
         if dies:  # all is in its place, but the command has not ended
             os.kill(os.getpid(), signal.SIGKILL)

@@ -265,11 +265,11 @@ def built(from_all_evidence: Path) -> dict[str, str]:
         (from_all_evidence / f"paper/sections/{name}.tex").read_text()
         for name in ("abstract", "introduction")
     )
-    words = ("--results", "results", "--study", "config/config.yaml", "--result", "paper/paper.pdf")
+    words = ("--results", "results", "--study", "config/config.yaml", "--paper", "paper/paper.pdf")
     return {
         "abstract": expanded(abstract, macros),
         "Table 1": expanded(first.split(r"\midrule")[1].split(r"\bottomrule")[0], macros),
-        "summary": plain(must_work("report", "summary", *words, cwd=from_all_evidence).stdout),
+        "summary": plain(must_work("report", "--only", "summary", *words, cwd=from_all_evidence).stdout),
     }
 
 

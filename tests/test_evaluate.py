@@ -13,7 +13,7 @@ FEW = ("--replicates", 50)
 
 
 @pytest.mark.fault("a table of results is cut by hand", "one message with the file and a remedy")
-@pytest.mark.parametrize("words", [("claims", "--tables", "."), ("expected", "--table", "metrics.csv")])
+@pytest.mark.parametrize("words", [("claims", "--tables", "."), ("expected.py", "--table", "metrics.csv")])
 def test_a_damaged_table_of_results_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     table = "cell,status,metric,label,ci_method\na,ok,auroc,macro,x\nb,ok,auroc,mac"
     for text, reason in ((table, "its last line is cut"), (f"{table},x,y,z\n", "a damaged table (")):

@@ -5,10 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from conftest import ROOT, cxrbench, must_work
-from cxrbench.cli import app
 
 CELLS = [f"data/recorded/nih128-32px/resnet18/cpu/seed{seed}" for seed in (0, 1)]
 
@@ -50,43 +48,29 @@ def test_two_records_of_one_cell_are_told_apart_by_their_files(tmp_path: Path) -
 
 SEVERAL = {  # every other command that takes several records, and what it says of two
     "cost table": "2 of 2 runs",
-    "report cells --out OUT/cells.csv": "",
-    "adopt --out OUT": "",
+    "cell_table.py --out OUT/cells.csv": "",
+    "adopt.py --out OUT": "",
 }
 
 
 def two(command: str, out: Path, *cells: Path) -> tuple[int, str]:
     """The exit code and output of a command with the records of these cells."""
     words = command.replace("OUT", str(out)).split()
-    done = CliRunner().invoke(app, [*words, *(str(cell / "record.json") for cell in cells)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        from cxrbench.study.names import UserError
-
-        assert isinstance(done.exception, UserError), done.exception
-        return 1, str(done.exception)
-    return done.exit_code, done.output
-
-
-def test_records_of_one_side_have_no_break_even(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were ignored without a word."""
-    monkeypatch.chdir(ROOT)
-    code, said = two("cost break-even", tmp_path, *map(Path, CELLS))
-    assert code == 1 and "no break-even of nih128-32px/resnet18" in said and "name usable records" in said
+    done = cxrbench(*words, *(cell / "record.json" for cell in cells))
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("command", SEVERAL)
-def test_every_command_that_takes_several_records_takes_two(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    code, said = two(command, tmp_path, *map(Path, CELLS))
+def test_every_command_that_takes_several_records_takes_two(command: str, tmp_path: Path) -> None:
+    cells = [ROOT / cell for cell in CELLS]
+    code, said = two(command, tmp_path, *cells)
     assert code == 0 and SEVERAL[command] in " ".join(said.split()), said
     if "cells.csv" in command:
         assert (tmp_path / "cells.csv").read_text().count(",ok,") == 2
     if command.startswith("adopt"):
         assert len(list(tmp_path.rglob("record.json"))) == 2
     damaged = tmp_path / "damaged/nih128-32px/resnet18/cpu/seed1"
-    shutil.copytree(CELLS[1], damaged)
+    shutil.copytree(cells[1], damaged)
     (damaged / "record.json").write_text("{")
-    code, said = two(command, tmp_path / "again", Path(CELLS[0]), damaged)
+    code, said = two(command, tmp_path / "again", cells[0], damaged)
     assert code == 1 and "record.json" in said and "\n" not in said.strip(), said

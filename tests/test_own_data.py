@@ -44,11 +44,11 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
     results = tmp_path / "results"
     tables, record = results / "tables", results / "cells" / CELL / "record.json"
-    statistics = ["report", "statistics", "--results", results, "--baselines", ROOT / "data/baselines.csv"]
+    statistics = ["comparison_tables.py", "--results", results, "--baselines", ROOT / "data/baselines.csv"]
     for words in (
-        ["adopt", results / "runs" / CELL / "record.json"],
+        ["adopt.py", results / "runs" / CELL / "record.json"],
         ["evaluate", record, "--out", tables / "metrics.csv"],
-        ["report", "cells", record, "--study", "mine.yaml", "--out", tables / "cells.csv"],
+        ["cell_table.py", record, "--study", "mine.yaml", "--out", tables / "cells.csv"],
         [*statistics, "--study", "mine.yaml"],
     ):
         must_work(*words, cwd=tmp_path)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -84,7 +85,7 @@ def test_the_help_has_its_groups_in_order_and_examples_that_exist() -> None:
         for name, rows in zip(panels[::2], panels[1::2], strict=True)
     }
     assert list(groups) == ["Use", "Check", "Maintain"]
-    for name in ("record", "adopt", "expected", "schema", "report", "sagemaker", "precompile", "bench"):
+    for name in ("record", "report", "sagemaker", "precompile", "bench"):
         assert name in groups["Maintain"], name
     assert {"evaluate", "power", "train"} <= groups["Use"] and {"verify", "claims"} <= groups["Check"]
     examples = re.findall(r"^ +cxrbench (.+?)\s*$", shown, flags=re.M)
@@ -104,12 +105,9 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
     "claims": "--why",
     "compare": "nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu",
     "compile": "--outcomes",
-    "cost break-even": "",
     "cost decide": f"--architecture cnn {JOB}",
     "cost mine": "convnext_tiny --images 60000 --epochs 10 --gpu-images-per-second 250",
-    "cost spot": "24 g5.xlarge",
     "cost table": CELL,
-    "data verify": "nih",
     "evaluate": f"{CELL} --replicates 20",
     "plan": "",
     "power": f"{SPREAD} --difference 0.002",
@@ -118,7 +116,7 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
 AT_LENGTH = {  # documented commands that train, measure, download or change files
     *("bench gains", "bench metrics", "bench record", "bench steps", "bench train", "cell compare"),
     *("contribute", "cost refresh", "data download", "data get", "data pack", "data sheet"),
-    *("expected", "precompile", "predict", "record", "report documents", "report matrix"),
+    *("precompile", "predict", "record", "report"),
     *("sagemaker bundle", "sagemaker job", "train"),
 }
 
@@ -138,6 +136,23 @@ def documented() -> set[str]:
         if words and not hasattr(command, "commands"):
             names.add(" ".join(words))
     return names
+
+
+def leaves(command: Any, name: str = "") -> list[str]:
+    """The names of the commands below ``command`` that have none below them."""
+    inside = getattr(command, "commands", None)
+    return (
+        [name]
+        if inside is None
+        else [leaf for key in inside for leaf in leaves(inside[key], f"{name} {key}")]
+    )
+
+
+def test_a_person_types_every_command() -> None:
+    """What rules or maintainers alone call is a script of workflow/scripts or a module of benchmarks."""
+    whole = get_command(app)
+    whole.get_command(None, "")  # of an unknown one all are loaded
+    assert len(found := leaves(whole)) <= 32, found
 
 
 def test_each_documented_command_is_looked_at_on_80_columns_or_takes_long() -> None:
@@ -279,7 +294,7 @@ def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
     must_say(message, str(tmp_path / "file"), "a file")
     message = must_fail("train", "phantom-32px/resnet18/cpu/seed0", "--out", tmp_path)
     must_say(message, f"write --out {tmp_path}/record.json")
-    message = must_fail("report", "summary", "--results", tmp_path / "nowhere")
+    message = must_fail("report", "--only", "summary", "--results", tmp_path / "nowhere")
     must_say(message, "nowhere/tables/cells.csv", "missing; a build makes it")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -295,8 +310,13 @@ def test_a_command_that_needs_the_clone_says_so_outside_of_it(tmp_path: Path) ->
 def test_a_message_about_a_file_that_is_there_asks_for_no_clone(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/prices.csv").write_text("instance\n")
-    message = must_fail("cost", "spot", 24, "g5.xlarge", "--study", ROOT / "config/config.yaml", cwd=tmp_path)
+    message = must_fail("cost", "table", ROOT / CELL, "--study", ROOT / "config/config.yaml", cwd=tmp_path)
     assert "data/prices.csv" in message and "clone" not in message, message
+
+
+def test_a_part_that_the_report_does_not_have_is_named_before_anything_is_read(tmp_path: Path) -> None:
+    message = must_fail("report", "--only", "tables,figurs", "--results", tmp_path / "nowhere")
+    must_say(message, "--only: there is no part 'figurs'; did you mean 'figures'")
 
 
 def test_a_read_only_folder_is_one_message(small_disk) -> None:
@@ -314,7 +334,7 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def called(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        words = ("cost", "break-even", "--days", "5", "--usd-per-day", "900", "--here", "2", "--there", "1")
+        words = ("power", "--patient-se", "0.0038", "--measured-on", "510")
         return ran(sys.executable, "-c", code, *words, cwd=folder, env=environment | changes)
 
     refused = called(tmp_path / "data")

@@ -1,14 +1,19 @@
 """``cxrbench cost`` and ``cxrbench claims`` as users call them: rows, arithmetic, and what is refused."""
 
 import json
+import math
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from conftest import ROOT, cxrbench, must_work
-from cxrbench.cost.porting import CASES
+from cxrbench.cost.porting import CASES, break_even_table
+from cxrbench.cost.prices import read_prices
+from cxrbench.cost.spot import RATES, expected_hours
 from cxrbench.paper.cost_tables import OF_ITS_BATCH
+from cxrbench.study.config import Pricing
 
 PRICES = ROOT / "data/prices.csv"
 CELL = ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0"  # priced as an instance without a spot price
@@ -62,73 +67,38 @@ def test_what_cannot_be_priced_is_one_message(words: list[str], message: str) ->
     assert message in refused("cost", "table", CELL, *words)
 
 
-def test_on_spot_a_run_is_expected_to_take_longer() -> None:
-    found = rows("spot", 24, "--rate", 0.5, "--rate", 2, "--save-every", 10, "--restart", 3)
-    assert [row["rate"] for row in found] == [0.5, 2] and {row["kind"] for row in found} == {"projected"}
-    assert 24 < found[0]["expected_hours"] < found[1]["expected_hours"]
-    assert all(row["usd"] == pytest.approx(row["expected_hours"] * 0.4246) for row in found), "of g5.xlarge"
-    assert "spot interval is 0" in refused("cost", "spot", 24, "--save-every", 0)
-    unpriced = refused("cost", "spot", 24, "g5.4xlarge")
-    assert "with basis 'spot' (known: on_demand): `cxrbench cost refresh g5.4xlarge --region" in unpriced
-    assert "--region us-east-1 --price-list skypilot --write` reads it" in unpriced
-    elsewhere = refused("cost", "spot", 24, "g5.xlarge", "--region", "ap-southeast-5")
-    assert "refresh g5.xlarge --region ap-southeast-5" in elsewhere and "did you mean" not in elsewhere
-    assert refused("cost", "spot", 24, "ml.trn1.32xlarge").endswith(
-        "(known: sagemaker): add a row to prices.csv"
-    )
-    shown = unwrapped("cost", "spot", 24, "trn1.2xlarge")
-    assert "Assumed: interruptions come at the given rates" in shown and "neither paid nor counted" in shown
-
-
-@pytest.mark.parametrize("words", [("table",), ("spot", 8, "--rate", 0.5), ("break-even",)])
-def test_every_table_of_costs_fits_a_page_in_words(words: tuple[object, ...]) -> None:
-    assert "USD" in unwrapped("cost", *words)
+def test_the_table_of_costs_fits_a_page_in_words() -> None:
+    assert "USD" in unwrapped("cost", "table")
 
 
 def test_break_even_of_the_published_cases() -> None:
-    found = rows("break-even", "--every")
-    cases = {(row["case"], row["basis"], row["as_of"]): row for row in found}
+    no_cells = pd.DataFrame(columns=["dataset", "architecture"])
+    table = break_even_table(no_cells, read_prices(PRICES), Pricing())
+    of_us_east_1 = table["region"].str.startswith("us-east-1")
+    found = table[of_us_east_1].dropna(subset="saving").set_index(["case", "basis", "as_of"])
     printed = "30B model, run times as printed", "on_demand"
-    assert cases[*printed, "2025-04-28"]["runs"] == 1
-    today = cases[*printed, "2026-07-20"]
-    assert today["saving"] < 0 and today["runs"] is None and today["note"] == "never: no saving"
-    assert cases["30B model, equal tokens", "on_demand", "2025-04-28"]["saving"] < 0
-    tuning = cases["fine-tuning", "sagemaker", "undated"]
-    assert tuning["saving"] == pytest.approx(68.6063 - 41.435, abs=1e-3)
-    assert {row["basis"] for row in found if row["runs"]} == {
-        "on_demand",
-        "spot",
-        "capacity_block",
-        "sagemaker",
-    }
-    block = cases["30B model, run times as printed", "capacity_block", "2026-07-22"]
+    assert found.loc[(*printed, "2025-04-28"), "runs"] == 1
+    today = found.loc[(*printed, "2026-07-20")]
+    assert today["saving"] < 0 and today["runs"] == math.inf and today["note"] == "never: no saving"
+    assert found.loc[("30B model, equal tokens", "on_demand", "2025-04-28"), "saving"] < 0
+    tuning = found.loc[("fine-tuning", "sagemaker", "undated"), "saving"]
+    assert tuning == pytest.approx(68.6063 - 41.435, abs=1e-3)
+    assert {*found.index.get_level_values("basis")} == {"on_demand", "spot", "capacity_block", "sagemaker"}
+    block = found.loc[(printed[0], "capacity_block", "2026-07-22")]
     assert block["saving"] == pytest.approx(5760 * 11.8 - 6912 * 9.532) and block["runs"] == 10
-    shown = unwrapped("cost", "break-even")
-    assert shown.startswith(ENDED) and "never" in shown and "runs until it pays" in shown
-    assert [row["case"] for row in rows("break-even")] == [case.case for case in CASES]
+    assert [*dict.fromkeys(table["case"])] == [case.case for case in CASES]
 
 
-def test_break_even_uses_named_records_or_refuses_them(make_record, tmp_path: Path) -> None:
-    paths = {}
-    for platform in ("cuda", "neuron", "cpu"):
-        paths[platform] = tmp_path / f"{platform}.json"
-        record = make_record(f"nih128-64px/resnet18/{platform}/seed0").model_copy(update={"dataset": None})
-        paths[platform].write_text(record.to_json())
-    found = rows("break-even", paths["cuda"], paths["neuron"])
-    assert (found[-1]["case"], found[-1]["here"], found[-1]["there"]) == (
-        "nih128-64px resnet18", "g5.xlarge", "trn1.2xlarge"
-    )  # fmt: skip
-    missing = "no break-even of nih128-64px/resnet18 (not run: neuron): name usable records of it on a GPU"
-    assert refused("cost", "break-even", paths["cuda"], paths["cpu"]).startswith(missing)
-    numbers = ("--days", 5, "--usd-per-day", 900, "--here", 2, "--there", 1)
-    assert "need no records" in refused("cost", "break-even", paths["cuda"], *numbers)
-
-
-def test_break_even_of_given_numbers() -> None:
-    own = ("--days", 5, "--usd-per-day", 900, "--here", 1, "--there")
-    assert cxrbench("cost", "break-even", *own, 2).stdout.startswith("A port never pays")
-    assert "A port pays after 9,000 runs." in cxrbench("cost", "break-even", *own, 0.5).stdout
-    assert "--usd-per-day is missing" in refused("cost", "break-even", "--days", 5)
+def test_interruptions_on_spot_stand_beside_the_hours_of_the_named_gpu() -> None:
+    mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10)
+    shown = unwrapped(*mine, "--gpu-images-per-second", 100)
+    (said,) = re.findall(r"On spot, g5\.xlarge is expected to take (\S+) to (\S+) times these hours", shown)
+    hours = 10 * (200_000 + 20_000 / 3) / 100 / 3600
+    ends = [expected_hours(hours, rate, 5 / 60, 5 / 60) / hours for rate in (RATES[0], RATES[-1])]
+    assert [float(text) for text in said] == pytest.approx(ends, abs=6e-4)
+    assert "0.425 USD/h (spot, us-east-1, undated), with 0.05 to 1 interruptions an hour" in shown
+    assert "On spot" not in unwrapped(*mine, "--precision", "fp32"), "no speed, so no hours"
+    assert "On spot" not in unwrapped(*mine, "--gpu", "g5.4xlarge"), "no spot price"
 
 
 def test_a_price_for_any_network_is_one_page() -> None:

@@ -23,7 +23,7 @@ def test_the_generated_parts_of_the_data_card_are_up_to_date(tmp_path) -> None:
     text = CARD.read_text(encoding="utf-8")
     (card := tmp_path / "README.md").write_text(text)
     write_card(card, REGISTRY)
-    assert card.read_text(encoding="utf-8") == text, "run `cxrbench data card`"
+    assert card.read_text(encoding="utf-8") == text, "run workflow/scripts/data_card.py"
     for count in ("112,120", "30,805", "60,361", "20,796", "4,187,084,020", "19,894", "227", "5,302"):
         assert f" {count} " in text, "as published"
 
@@ -84,6 +84,6 @@ def test_the_filter_that_is_used_keeps_a_nodule_wherever_it_lies() -> None:
 
 
 def test_the_tables_of_the_paper_need_no_image(tmp_path) -> None:
-    must_work("data", "tables", "--out", tmp_path)
+    must_work("data_tables.py", "--out", tmp_path)
     lines = {path.name: path.read_text().count("\n") for path in tmp_path.iterdir()}
     assert lines == {"splits.csv": 10, "label_noise.csv": 6}

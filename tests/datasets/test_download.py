@@ -271,16 +271,21 @@ def test_a_disk_that_fills_up_keeps_what_came_and_says_so(words, data, raw) -> N
     assert (raw / NAME).read_bytes() == data
 
 
-def test_commands_say_it_in_lines_and_in_json(server, words, data) -> None:
+def test_a_check_says_it_in_lines_and_repair_mends(server, words, data, raw) -> None:
     place = words[3:]
-    missing = cxrbench("data", "verify", "d", *place)
+    missing = cxrbench(*words, "--check")
     assert missing.returncode == 1 and missing.stdout == f"{NAME}  missing\n"
-    assert "--repair" in missing.stderr
-    assert '"state": "present"' in must_work("data", "verify", "d", *place, "--repair", "--json").stdout
+    assert f"cxrbench data download d --folder {raw} --repair" in missing.stderr and not server.requests
+    raw.mkdir()
+    (raw / NAME).write_bytes(bytes(SIZE))
+    assert f"{NAME}  damaged  " in cxrbench(*words, "--check").stdout
+    assert "--repair" in must_fail(*words)
+    must_work(*words, "--repair")
+    assert must_work(*words, "--check").stdout == f"{NAME}  present\n" and (raw / NAME).read_bytes() == data
     assert "did you mean 'd'" in must_fail("data", "download", "dd", *place)
-    assert f"d  {NAME}  ok  3,000,000 bytes" in must_work("data", "check-links", *place[2:]).stdout
+    assert f"d  {NAME}  ok  3,000,000 bytes" in must_work("check_links.py", *place[2:]).stdout
     server.faults[NAME] = [status(404)]
-    links = cxrbench("data", "check-links", *place[2:], "--strict")
+    links = cxrbench("check_links.py", *place[2:], "--strict")
     assert links.returncode == 1 and "dead  the server answers 404" in links.stdout
 
 

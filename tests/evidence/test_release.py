@@ -36,20 +36,20 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.mark.fault("a build of a release gives another PDF or other numbers", "both hashes; exit code 1")
 def test_a_build_of_a_release_is_compared_with_its_line(place: Path) -> None:
-    first = must_work("expected", "--release", cwd=place).stdout
+    first = must_work("expected.py", "--release", cwd=place).stdout
     line = first.splitlines()[-1]
     assert ",pdfTeX 3.141592653-2.6-1.40.24 (TeX Live 2022/Debian)," in line and "release" not in first
     with (place / "data/releases.csv").open("a") as releases:
         releases.write(f"{line}\n")
     commit(place)
     head = line[:12]
-    assert f"This build gave what release {head} did." in must_work("expected", cwd=place).stdout
+    assert f"This build gave what release {head} did." in must_work("expected.py", cwd=place).stdout
     (place / "paper/paper.pdf").write_text("another")
-    assert "paper/paper.pdf: sha256 " in must_fail("expected", cwd=place)
+    assert "paper/paper.pdf: sha256 " in must_fail("expected.py", cwd=place)
     (place / "paper/paper.log").write_text(LOG.replace("2022", "2026"))
-    assert "the PDF is not compared: pdfTeX 3.14" in must_work("expected", cwd=place).stdout
+    assert "the PDF is not compared: pdfTeX 3.14" in must_work("expected.py", cwd=place).stdout
     (place / "paper/generated/macros.tex").write_text("y")
-    said = must_fail("expected", cwd=place)
+    said = must_fail("expected.py", cwd=place)
     assert "macros.tex: sha256 " in said and "paper.pdf" not in said
     (place / "code.py").write_text("changed")  # no release any more
-    assert "release" not in must_work("expected", cwd=place).stdout
+    assert "release" not in must_work("expected.py", cwd=place).stdout

@@ -21,8 +21,7 @@ def a_paper(folder: Path, source: str, generated: str = "") -> list[str]:
         (folder / name).mkdir(parents=True)
     (folder / "paper/main.tex").write_text(source)
     (folder / "generated/macros.tex").write_text(generated)
-    where = ["--sources", "paper", "--generated", "generated", "--figures", "figures", "--out", "out.pdf"]
-    return ["report", "paper", *where]
+    return ["report", "--only", "paper", "--generated", "generated", "--paper", "out.pdf"]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from columns import SCORES
-from conftest import ROOT, must_fail, text_of
+from conftest import ROOT, must_fail, must_work, text_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.cli import app
 from cxrbench.evidence.predictions import read_predictions, write_predictions
@@ -53,8 +53,8 @@ def built(from_evidence: Path) -> Iterator[Path]:
 
 def make(results: Path) -> str:
     """Return the page of ``results`` by the public command."""
-    words = ["--results", results, "--study", results / "study.json", "--out", results / "report.html"]
-    done = CliRunner().invoke(app, ["report", "html", *map(str, words)], catch_exceptions=False)
+    words = ["--results", results, "--study", results / "study.json"]
+    done = CliRunner().invoke(app, ["report", "--only", "page", *map(str, words)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return (results / "report.html").read_text(encoding="utf-8")
 
@@ -89,7 +89,7 @@ def page(built: Path) -> str:
     (results / "study.json").write_text(json.dumps(study))
     records = [str(path) for path in results.glob("cells/*/*/*/*/record.json")]
     where = ["--study", f"{results}/study.json", "--out", f"{results}/tables/cells.csv"]
-    assert CliRunner().invoke(app, ["report", "cells", *records, *where]).exit_code == 0
+    must_work("cell_table.py", *records, *where, cwd=Path.cwd())
     for name, column in (("claims", "says"), ("break_even", "case")):
         table = pd.read_csv(results / f"tables/{name}.csv", dtype=str, keep_default_na=False)
         table.loc[0, column] = HOSTILE
@@ -342,7 +342,7 @@ def test_the_page_of_an_own_study_says_nothing_of_ours(built: Path) -> None:
 
 
 def test_without_a_build_the_message_says_what_to_run(tmp_path: Path) -> None:
-    message = must_fail("report", "html", "--results", tmp_path)
+    message = must_fail("report", "--only", "page", "--results", tmp_path)
     assert "cells.csv: missing" in message and "make paper-from-evidence" in message
     assert not list(tmp_path.iterdir())
 

@@ -39,7 +39,7 @@ def said() -> str:
 
 
 def test_the_page_follows_prices_and_speeds(tmp_path: Path, monkeypatch) -> None:
-    """If this fails after a price changed: make paper-from-evidence, then cxrbench report documents."""
+    """If this fails after a price changed: make paper-from-evidence; cxrbench report --only documents."""
     monkeypatch.chdir(ROOT)
     read = made_up(study=read_study(ROOT / "config/config.yaml"))
     assert jobs_in_markdown(read) in PAGE.read_text(encoding="utf-8")

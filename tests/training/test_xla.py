@@ -1,12 +1,13 @@
 """torch_xla on its CPU device: the same loop, few compilations, no fallbacks, the same numbers."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms
+from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms, ran
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS, EvidenceStore, check_evidence
 from cxrbench.paper.latex import xla_listing
@@ -133,7 +134,7 @@ def test_the_recorded_steps_of_the_figure_keep_the_tolerance_that_it_draws() -> 
 @pytest.mark.slow
 def test_each_change_left_out_costs_what_it_says(tmp_path, monkeypatch) -> None:
     out = tmp_path / "ways.json"
-    must_work("bench", "xla", TINY, "--steps", 4, "--out", out)
+    ran(sys.executable, "-m", "benchmarks.xla", TINY, "--steps", 4, "--out", out, cwd=ROOT, check=True)
     ways = {row["way"]: row for row in json.loads(out.read_text())}
     assert (ways["as it is"]["compiles"], ways["as it is"]["fallbacks"]) == (2, [])
     assert ways["no step barrier"]["compiles"] == 1  # one graph of all steps

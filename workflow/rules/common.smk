@@ -8,7 +8,7 @@ from shutil import which
 
 from snakemake.logging import logger
 
-# Rules call `python -m cxrbench` of this checkout, whatever environment they run in.
+# Rules call `python -m cxrbench` and scripts of this checkout, whatever environment they run in.
 SOURCE = str(Path(workflow.basedir) / "src")
 sys.path.insert(0, SOURCE)
 os.environ.update(PYTHONPATH=SOURCE)
@@ -92,6 +92,7 @@ onstart:
 
 
 PACKAGE = Path(os.path.relpath(SOURCE), "cxrbench")  # a checkout that was moved is not built anew
+SCRIPTS = PACKAGE.parents[1] / "workflow/scripts"
 SCORING, COMPUTING, REPORTING = (
     content_of(*build.code_files(PACKAGE, patterns))
     for patterns in (build.SCORING, build.COMPUTING, build.REPORTING)
@@ -99,7 +100,7 @@ SCORING, COMPUTING, REPORTING = (
 
 
 def made_from(*paths, code=REPORTING):
-    """What a table or page depends on besides its inputs' times: the code behind it, and files' contents."""
+    """What a table or page depends on besides its inputs' times: its code, and contents of files and scripts."""
     return [code, content_of(*paths)]
 
 

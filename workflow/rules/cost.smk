@@ -42,13 +42,14 @@ rule cost_report:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/prices.csv", *SUMS),
+        script=SCRIPTS / "money_tables.py",
+        made_from=made_from(SCRIPTS / "money_tables.py", "data/prices.csv", *SUMS),
         results=results_of,
         root=RECORDED,
     message:
         "Pricing ports"
     shell:
-        "python -m cxrbench cost report --results {params.results} --study {input.study} --prices {input.prices}"
+        "python {params.script} --results {params.results} --study {input.study} --prices {input.prices}"
         " --recorded {params.root} 2> {log}"
 
 

@@ -32,9 +32,10 @@ rule data_tables:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(code=COMPUTING),
+        script=SCRIPTS / "data_tables.py",
+        made_from=made_from(SCRIPTS / "data_tables.py", code=COMPUTING),
         out=folder_of,
     message:
         "Tabulating splits and label noise"
     shell:
-        "python -m cxrbench data tables --out {params.out} 2> {log}"
+        "python {params.script} --out {params.out} 2> {log}"

@@ -50,12 +50,13 @@ rule cells:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from(*SUMS, code=COMPUTING),
+        script=SCRIPTS / "cell_table.py",
+        made_from=made_from(SCRIPTS / "cell_table.py", *SUMS, code=COMPUTING),
         left_out=LEFT_OUT,
     message:
         "Listing all cells"
     shell:
-        "python -m cxrbench report cells {input.records} --study {input.study} --out {output} 2> {log}"
+        "python {params.script} {input.records} --study {input.study} --out {output} 2> {log}"
 
 
 rule statistics:
@@ -74,10 +75,11 @@ rule statistics:
     conda:
         "../../environment.yml"
     params:
-        made_from=made_from("data/baselines.csv", code=COMPUTING),
+        script=SCRIPTS / "comparison_tables.py",
+        made_from=made_from(SCRIPTS / "comparison_tables.py", "data/baselines.csv", code=COMPUTING),
         results=results_of,
     message:
         "Comparing platforms, seeds and published values"
     shell:
-        "python -m cxrbench report statistics --results {params.results} --study {input.study}"
+        "python {params.script} --results {params.results} --study {input.study}"
         " --baselines {input.baselines} 2> {log}"

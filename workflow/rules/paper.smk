@@ -64,8 +64,8 @@ rule tables:
     message:
         "Writing the tables and values of the paper"
     shell:
-        "python -m cxrbench report tables --results {params.results} --study {input.study} --named {input.named}"
-        " --out {params.out} 2> {log}"
+        "python -m cxrbench report --only tables --results {params.results} --study {input.study}"
+        " --named {input.named} --generated {params.out} 2> {log}"
 
 
 rule figures:
@@ -88,7 +88,8 @@ rule figures:
     message:
         "Drawing the figures"
     shell:
-        "python -m cxrbench report figures --results {params.results} --study {input.study} --out {params.out} 2> {log}"
+        "python -m cxrbench report --only figures --results {params.results} --study {input.study}"
+        " --figures {params.out} 2> {log}"
 
 
 rule report:
@@ -113,8 +114,8 @@ rule report:
     message:
         "Writing the HTML report"
     shell:
-        "python -m cxrbench report html --results {params.results} --study {input.study}"
-        " --expected {input.expected} --out {output} 2> {log}"
+        "python -m cxrbench report --only page --results {params.results} --study {input.study}"
+        " --expected {input.expected} --page {output} 2> {log}"
 
 
 rule page:
@@ -151,7 +152,7 @@ rule paper:
     message:
         "Typesetting the paper"
     shell:
-        "python -m cxrbench report paper --out {output} --generated {params.generated}"
+        "python -m cxrbench report --only paper --paper {output} --generated {params.generated}"
         " --figures {params.figures} 2> {log}"
 
 
@@ -171,9 +172,9 @@ rule summary:
     params:
         made_from=made_from("data/expected_status.csv"),
         results=results_of,
-        result=workflow.pathvars.apply(RESULT),  # named, not read: LaTeX works meanwhile
+        paper=workflow.pathvars.apply("<paper>"),  # named, not read: LaTeX works meanwhile
     message:
         "Summarising the results"
     shell:
-        "python -m cxrbench report summary --results {params.results} --study {input.study}"
-        " --result {params.result} --matrix {output.matrix} > {output.summary} 2> {log}"
+        "python -m cxrbench report --only summary,matrix --results {params.results} --study {input.study}"
+        " --expected {input.expected} --paper {params.paper} --matrix {output.matrix} > {output.summary} 2> {log}"

@@ -47,9 +47,10 @@ rule adopt:
     conda:
         "../../environment.yml"
     params:
+        script=SCRIPTS / "adopt.py",
         wanted=[wanted_evidence(cell) for cell in EVIDENCED],
         out=lambda wildcards, output: Path(output[0]).parents[4],
     message:
         "Checking the evidence of all cells"
     shell:
-        "python -m cxrbench adopt {input} --out {params.out} 2> {log}"
+        "python {params.script} {input} --out {params.out} 2> {log}"

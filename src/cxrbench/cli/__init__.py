@@ -7,7 +7,8 @@ file needs no torch, no Snakemake and no pydantic, and takes little more than th
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,12 +82,9 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Maintain: what a build and a maintainer call": {
         "record": "evidence:record",
-        "adopt": "train:adopt",
-        "expected": "evidence:expected",
-        "report": "report:app",
+        "report": "report:report",
         "precompile": "train:precompile",
         "sagemaker": "sagemaker:app",
-        "schema": "schemas:schema",
     },
 }
 ROOT = Path(__file__).parents[3]
@@ -203,8 +201,9 @@ def _must_be_the_code_of(folder: Path) -> None:
     )
 
 
-def main() -> None:
-    """Entry point: a user's mistake is one message, never a traceback."""
+@contextmanager
+def with_messages() -> Iterator[None]:
+    """A user's mistake inside is one message on standard error and exit code 1, never a traceback."""
     if os.environ.get("NO_COLOR"):
         os.environ["TERM"] = "dumb"  # rich would still print in bold
     for stream in (sys.stdout, sys.stderr):
@@ -212,7 +211,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark
     try:
         _must_be_the_code_of(Path.cwd())
-        app()
+        yield
     except (UserError, OSError) as error:
         if (message := explained(error) if isinstance(error, OSError) else error) is None:
             raise
@@ -227,3 +226,17 @@ def main() -> None:
             raise
         complain(said)
         sys.exit(1)
+
+
+def main() -> None:
+    """Entry point of the command line."""
+    with with_messages():
+        app()
+
+
+def run_script(step: Callable[..., None]) -> None:
+    """Run ``step`` as a script of workflow/scripts: its options and messages are like a command's."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command()(step)
+    with with_messages():
+        alone()

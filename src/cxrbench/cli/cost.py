@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.cli.cost_columns import assumed, cost_columns, costs_and_notes, mine_columns
+from cxrbench.cli.cost_columns import cost_columns, costs_and_notes, mine_columns
 from cxrbench.cli.cost_job import at_equal_shares, the_job
 from cxrbench.cli.cost_words import (
-    SPOT_ASSUMES,
     age_of,
-    arithmetic,
+    on_spot,
     reasoning,
     supported,
     when_it_pays,
-    with_support,
 )
 from cxrbench.cli.words import (
     PRICES,
@@ -39,7 +36,6 @@ from cxrbench.study.names import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cxrbench.study.config import Pricing
 
 app = typer.Typer(help="What cells cost, today's prices, and whether a port pays.", no_args_is_help=True)
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
@@ -58,17 +54,6 @@ def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Pat
         print_json(table)
     elif not out:
         print(cost_columns(table) if text is None else text)
-
-
-def _priced(
-    records: list[Path] | None, study: Path, prices: Path, region: str | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame, Pricing]:
-    """Return the cost rows of the records (none: the recorded ones), all prices, and the pricing."""
-    from cxrbench.cost.costs import cost_table, pricing_of
-    from cxrbench.cost.prices import read_prices
-
-    pricing = pricing_of(study, region)
-    return cost_table(records or [RECORDED], prices, pricing), read_prices(prices), pricing
 
 
 @app.command("table")
@@ -99,85 +84,6 @@ def cost_of_records(
     named = records or ([] if exactly else [RECORDED])
     table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
     _print(table, as_json, f"{costs_and_notes(table)}\n{wrapped(age_of(table))}" if len(table) else None, out)
-
-
-@app.command("spot")
-def cost_spot(
-    hours: Annotated[float, typer.Argument(help="Hours that your run takes without interruption.")],
-    instance: Annotated[
-        str | None, typer.Argument(help="EC2 instance. Default: the study's GPU instance.")
-    ] = None,
-    study: StudyOption = STUDY,
-    prices: PricesOption = PRICES,
-    region: RegionOption = None,
-    rate: Annotated[list[float] | None, typer.Option(help="Interruptions per hour. May be repeated.")] = None,
-    save_every: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 5.0,
-    restart: Annotated[float, typer.Option(help="Minutes that a restart costs.")] = 5.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Project what interruptions on a spot instance add to the hours of your run.
-
-    Example: cxrbench cost spot 24 g5.xlarge
-    """
-    from cxrbench.cost.costs import pricing_of
-    from cxrbench.cost.prices import read_prices
-    from cxrbench.cost.spot import RATES, spot_table
-    from cxrbench.study.platforms import GPU
-
-    at = pricing_of(study, region)
-    named = instance or at.instances.get(GPU, "g5.xlarge")
-    table = spot_table(hours, named, read_prices(prices), at, rate or RATES, save_every / 60, restart / 60)
-    notes = map(wrapped, [*assumed(SPOT_ASSUMES), age_of(table)])
-    _print(table, as_json, "\n".join([cost_columns(table), *notes]))
-
-
-@app.command("break-even")
-def cost_break_even(
-    records: RecordsArgument = None,
-    study: StudyOption = STUDY,
-    prices: PricesOption = PRICES,
-    days: Annotated[float | None, typer.Option(help="Engineer-days of a port.")] = None,
-    usd_per_day: Annotated[float | None, typer.Option(help="USD per engineer-day.")] = None,
-    here: Annotated[float | None, typer.Option(help="USD per run now.")] = None,
-    there: Annotated[float | None, typer.Option(help="USD per run after the port.")] = None,
-    every: Annotated[bool, typer.Option("--every", help="Every price, region and date.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Compute after how many runs a port pays.
-
-    With all four numbers: for yours. Without: for the published cases, and our
-    own cells that ran on both sides, at the study's price.
-    """
-    from cxrbench.cost.porting import PORTING_USD, break_even_table, must_be_on_both_sides
-    from cxrbench.paper.formats import text as printed
-
-    given = {"--days": days, "--usd-per-day": usd_per_day, "--here": here, "--there": there}
-    numbers = [number for number in given.values() if number is not None]
-    if numbers and (records or every):
-        raise UserError("your four numbers need no records and no --every: leave these or the numbers out")
-    if len(numbers) == len(given):
-        lines = arithmetic(*numbers)
-        print(json.dumps(lines, indent=1) if as_json else "\n".join(lines))
-    elif numbers:
-        missing = next(name for name, number in given.items() if number is None)
-        raise UserError(f"{missing} is missing: break-even needs {', '.join(given)}")
-    else:
-        costs, listed, pricing = _priced(records, study, prices)
-        table = break_even_table(costs, listed, pricing)
-        if records:
-            must_be_on_both_sides(costs, table)
-        table = table.dropna(subset="saving")
-        if not every:
-            usual = (table["region"] == pricing.region) & (table["basis"] == pricing.basis)
-            table = table[usual].drop_duplicates("case", keep="last")  # dates go up
-        names = ["case", "here", "there", "usd_here", "usd_there", "runs", "region", "basis", "as_of"]
-        shown = table[names].assign(runs=[printed(runs, "count") for runs in table["runs"]])
-        shown["basis"] = shown["basis"].str.replace("_", " ")
-        shown["there"] = [with_support(there, listed) for there in shown["there"]]
-        notes = [*supported(table["there"], listed), f"A port is {PORTING_USD:,.0f} USD."]
-        more = "" if every else "--every prints these at every price, region and date."
-        text = [*map(wrapped, notes), "", cost_columns(shown), *filter(None, [more]), wrapped(age_of(table))]
-        _print(table, as_json, "\n".join(text))
 
 
 @app.command("mine")
@@ -231,6 +137,7 @@ def cost_mine(
     notes = [
         *the_job(training, table),
         *when_it_pays(table, training, needed),
+        *on_spot(table, listed, of.prices),
         *at_equal_shares(training, needed, listed, of.prices),
         f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is known to be too "
         f"small, USD includes a network volume, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
@@ -367,16 +274,3 @@ def cost_decide(
     as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
     say(age_of(newest(read_prices(prices))))
-
-
-@app.command("report")
-def cost_report(
-    results: Annotated[Path, typer.Option(help="Folder with cells/ and tables/cost.csv.")] = RESULTS,
-    study: StudyOption = STUDY,
-    prices: PricesOption = PRICES,
-    recorded: RecordedOption = RECORDED,
-) -> None:
-    """Write all tables of the paper's section on cost."""
-    from cxrbench.cost.write import write_cost_tables
-
-    write_cost_tables(results, study, prices, recorded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cxrbench.cli.words import in_columns, span, wrapped
@@ -25,12 +25,8 @@ _HEADS = {
     "usd_per_million_images": "USD/million images", "cost_to_usable": "USD/usable model",
     "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
     "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
-    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "usd_here": "USD/run, GPU", "here": "GPU",
-    "there": "Trainium", "usd_there": "USD/run, Trainium", "porting": "porting USD",
-    "rate": "stops/h", "factor": "times the hours",
-    "expected_hours": "expected h", "usd": "USD", "old_usd": "USD/h before",
-        "runs": "runs until it pays", "new_usd": "USD/h now", "old_as_of": "date before",
-    "disk": "own disk holds it", "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB",
+    "amortised_over": "runs that share", "usd_per_hour": "USD/h", "usd": "USD", "old_usd": "USD/h before",
+    "new_usd": "USD/h now", "old_as_of": "date before", "disk": "own disk holds it",
     "rests_on": "rests on",
 }  # fmt: skip
 
@@ -38,12 +34,6 @@ _HEADS = {
 def cost_columns(table: pd.DataFrame, *apart: str) -> str:
     """Return costs as printed, a table for each value of ``apart``."""
     return in_columns(table, _HEADS, *apart)
-
-
-def assumed(assumptions: Iterable[str]) -> list[str]:
-    """Return one sentence with each assumption once; nothing where there are none."""
-    texts = "; ".join(dict.fromkeys(assumptions))
-    return [f"Assumed: {texts}."] if texts else []
 
 
 def costs_and_notes(table: pd.DataFrame) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cxrbench.cost.mine import Training
     from cxrbench.cost.porting import Decision, Numbers
     from cxrbench.cost.ratios import Ratio
+    from cxrbench.study.config import Pricing
 
 # Claim D07 and docs/neuron.md have the sources.
 TRAINIUM_ENDED = (
@@ -22,11 +23,6 @@ TRAINIUM_ENDED = (
 _COMPILED = (  # data/reported.csv, claim K13
     "The first compilation of a small CNN on trn1.2xlarge with SDK 2.30 took 5 to 44 minutes by two pages of "
     "one tutorial (published)."
-)
-SPOT_ASSUMES = (
-    "interruptions come at the given rates, which AWS does not publish",
-    "waiting for an instance is neither paid nor counted",
-    "writing a checkpoint takes no time",
 )
 
 
@@ -65,6 +61,31 @@ def when_it_pays(table: pd.DataFrame, training: Training, needed: pd.DataFrame) 
     unknown = "so many runs: unknown without --gpu-images-per-second"
     lines.append(f"{port} is {unknown if math.isnan(usd) else f'{PORTING_USD / usd:,.0f} such runs'}.")
     return [*lines, *trial(needed), _COMPILED]
+
+
+def on_spot(table: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> list[str]:
+    """The hours and USD of the GPU instance, the first row of ``table``, with interruptions on spot;
+    nothing where its hours are unknown or it has no spot price."""
+    from cxrbench.cost.prices import NoPrice
+    from cxrbench.cost.ratios import where
+    from cxrbench.cost.spot import RATES, spot_table
+
+    gpu = table.iloc[0]
+    if math.isnan(gpu["hours_low"]):
+        return []
+    try:
+        least, most = (
+            spot_table(gpu[f"hours_{end}"], gpu["instance"], prices, pricing) for end in ("low", "high")
+        )
+    except NoPrice:
+        return []
+    low, high = least.iloc[0].to_dict(), most.iloc[-1].to_dict()
+    return [
+        f"On spot, {gpu['instance']} is expected to take {span(low['factor'], high['factor'], 'seen')} times "
+        f"these hours, for {span(low['usd'], high['usd'])} USD at {low['usd_per_hour']:.3g} USD/h "
+        f"({where(low)}), with {RATES[0]:g} to {RATES[-1]:g} interruptions an hour (AWS publishes no rates) "
+        "and 5 minutes between checkpoints and for a restart. Waiting for an instance is not counted."
+    ]
 
 
 def trial(needed: pd.DataFrame) -> list[str]:
@@ -152,18 +173,3 @@ def _verdict(ratio: Ratio, decided: Decision) -> str:
     if decided.verdict == "depends":
         return f"It depends: {pays} only. Measure the ratio again."
     return f"{decided.verdict.capitalize()}: {pays}."
-
-
-def arithmetic(days: float, usd_per_day: float, here: float, there: float) -> list[str]:
-    """Return after how many runs a port pays, then the arithmetic: engineer-days, USD per day and run."""
-    from cxrbench.cost.porting import break_even_runs
-
-    porting = days * usd_per_day
-    runs = break_even_runs(porting, here, there)
-    never = "A port never pays: a run there saves nothing."
-    return [
-        never if math.isinf(runs) else f"A port pays after {runs:,.0f} runs.",
-        f"porting = days x rate = {days:g} x {usd_per_day:,.0f} = {porting:,.0f} USD",
-        f"saving per run = {here:,.2f} - {there:,.2f} = {here - there:,.2f} USD",
-        "runs = porting / saving, rounded up",
-    ]

@@ -1,10 +1,8 @@
-"""``cxrbench data``: fetch, verify and pack datasets; look at phantoms."""
+"""``cxrbench data``: fetch, check and pack datasets; look at phantoms."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +14,6 @@ from cxrbench.cli.words import (
     REGISTRY,
     RESULTS,
     STUDY,
-    JsonOption,
     RecordedOption,
     StudyOption,
     say,
@@ -25,6 +22,7 @@ from cxrbench.cli.words import (
 from cxrbench.study.names import UserError, and_more, printable
 
 if TYPE_CHECKING:
+    from cxrbench.datasets.registry import RemoteFile
     from cxrbench.study.config import Dataset
 
 app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
@@ -51,6 +49,10 @@ RegistryOption = Annotated[Path, typer.Option(help="Table of the files that can 
 def data_download(
     name: NameArgument,
     folder: FolderOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Download nothing. Fails unless all files are present and intact.")
+    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Download damaged files again too.")] = False,
     mirror: MirrorOption = None,
     only: OnlyOption = "*",
     timeout: TimeoutOption = 60.0,
@@ -58,77 +60,49 @@ def data_download(
     registry: RegistryOption = REGISTRY,
     yes: Annotated[bool, typer.Option("--yes", help="Download more than 1 GB without being asked.")] = False,
 ) -> None:
-    """Download a dataset's files. After an interruption, the same command continues."""
-    from cxrbench.datasets.download import Options, download
-    from cxrbench.datasets.registry import bytes_in_words, is_there, read_files
+    """Download a dataset's files. After an interruption, the same command continues.
+
+    The size and the hash of each file are checked.
+    """
+    from cxrbench.datasets.registry import read_files
 
     files, place = read_files(registry, name, only), folder or RAW / name
-    if absent := [file for file in files if not is_there(place / file.name, file)]:
-        say(f"to be downloaded: {bytes_in_words(absent)} into {place}")
-        if sum(file.size or 0 for file in absent) > _UNASKED and not yes:
-            if not sys.stdin.isatty():
-                raise UserError(f"{name}: more than 1 GB; add --yes, or --only PATTERN for some of the files")
-            typer.confirm("Download?", abort=True, err=True)
-    before = download(files, place, Options(mirrors=tuple(mirror or ()), timeout=timeout, first_wait=wait))
+    if check:
+        _check(files, place, f"cxrbench data download {name} --folder {place} --repair")
+        return
+    from cxrbench.datasets.download import Options, download
+
+    _ask_before(files, place, yes)
+    options = Options(mirrors=tuple(mirror or ()), timeout=timeout, first_wait=wait)
+    before = download(files, place, options, mend=repair)
     there = sum(state.state == "present" for state in before)
     say(f"{name}: {len(files)} files in {place}, {there} of them were there before")
 
 
-@app.command("verify")
-def data_verify(
-    name: NameArgument,
-    folder: FolderOption = None,
-    mend: Annotated[bool, typer.Option("--repair", help="Download damaged and missing files again.")] = False,
-    mirror: MirrorOption = None,
-    only: OnlyOption = "*",
-    timeout: TimeoutOption = 60.0,
-    wait: WaitOption = 1.0,
-    registry: RegistryOption = REGISTRY,
-    as_json: JsonOption = False,
-) -> None:
-    """Check each file's size and hash. Fails unless all files are present and intact."""
-    from cxrbench.datasets.download import Options, download
-    from cxrbench.datasets.registry import inspect, read_files
+def _check(files: list[RemoteFile], place: Path, remedy: str) -> None:
+    """Print whether each file is present, missing or damaged; exit with 1 unless all are present."""
+    from cxrbench.datasets.download import Options
+    from cxrbench.datasets.registry import inspect
 
-    files, place = read_files(registry, name, only), folder or RAW / name
-    options = Options(mirrors=tuple(mirror or ()), timeout=timeout, first_wait=wait)
-    states = inspect(files, place, options.jobs)
-    if mend and (broken := [state.file for state in states if state.state != "present"]):
-        download(broken, place, options, mend=True)
-        states = inspect(files, place, options.jobs)
-    _print_rows([(s.file.name, s.state, s.why) for s in states], ("file", "state", "why"), as_json)
+    states = inspect(files, place, Options().jobs)
+    for file, state, why in states:
+        print(wrapped("  ".join(printable(field) for field in (file.name, state, why) if field), "    "))
     if any(state.state != "present" for state in states):
-        say(f"to repair, run: cxrbench data verify {name} --folder {place} --repair")
+        say(f"to repair, run: {remedy}")
         raise typer.Exit(1)
 
 
-@app.command("check-links")
-def data_check_links(
-    name: Annotated[str | None, typer.Argument(help="A dataset of the registry. Default: all.")] = None,
-    timeout: TimeoutOption = 20.0,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail when an address is dead.")] = False,
-    registry: RegistryOption = REGISTRY,
-    as_json: JsonOption = False,
-) -> None:
-    """Check whether every address of the registry still offers its file.
+def _ask_before(files: list[RemoteFile], place: Path, yes: bool) -> None:
+    """Say what is to be downloaded; where it is much, ask a terminal, and elsewhere want ``yes``."""
+    from cxrbench.datasets.registry import bytes_in_words, is_there
 
-    A dead address fails the command only with --strict.
-    """
-    from cxrbench.datasets.download import check_links
-    from cxrbench.datasets.registry import read_files
-
-    rows = check_links(read_files(registry, name), timeout)
-    _print_rows(rows, ("dataset", "file", "state", "answer", "url"), as_json)
-    if strict and any(row[2] == "dead" for row in rows):
-        raise typer.Exit(1)
-
-
-def _print_rows(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1))
-        return
-    for row in rows:
-        print(wrapped("  ".join(printable(field) for field in row if field), "    "))
+    if absent := [file for file in files if not is_there(place / file.name, file)]:
+        say(f"to be downloaded: {bytes_in_words(absent)} into {place}")
+        if sum(file.size or 0 for file in absent) > _UNASKED and not yes:
+            if not sys.stdin.isatty():
+                name = absent[0].dataset
+                raise UserError(f"{name}: more than 1 GB; add --yes, or --only PATTERN for some of the files")
+            typer.confirm("Download?", abort=True, err=True)
 
 
 @app.command("pack")
@@ -179,29 +153,8 @@ def pack_dataset(name: str, config: Dataset, root: Path, recorded: Path, workers
         say(
             f"{len(unlike):,} of {sum(manifest['images'].values()):,} images are not those of the recorded "
             f"evidence: {unlike[0]}{and_more(len(unlike) - 1)}; scores of cells trained on them cannot be "
-            "compared with recorded ones: get the archive again (cxrbench data verify)"
+            "compared with recorded ones: get the archive again (cxrbench data download --repair)"
         )
-
-
-@app.command("checks")
-def data_checks(
-    name: Annotated[str, typer.Argument(help="A packed dataset of the study, as large as its reduction.")],
-    study: StudyOption = STUDY,
-    packed: Annotated[Path, typer.Option(help="Folder of packed datasets.")] = PACKED,
-    recorded: RecordedOption = RECORDED,
-) -> None:
-    """Record a check value of each reduced image. Packing names images that have another one."""
-    from cxrbench.datasets.nih import write_checks
-    from cxrbench.datasets.packed import read_packed
-    from cxrbench.evidence.sums import updated_sums
-    from cxrbench.study.config import NihSource, read_study
-
-    config = read_study(study).dataset(name)
-    if not isinstance(config, NihSource):
-        raise UserError(f"{name}: only images of NIH are reduced; name such a dataset")
-    with updated_sums(recorded):
-        written = write_checks(read_packed(packed / name), config, recorded)
-    say(f"wrote {written}")
 
 
 @app.command("sheet")
@@ -233,25 +186,3 @@ def data_sheet(
                 aside, format="png", dpi=200, metadata={"Software": None}
             )
     say(f"wrote {out}")
-
-
-@app.command("tables")
-def data_tables(
-    out: Annotated[Path, typer.Option(help="Folder to write into.")] = RESULTS / "tables",
-) -> None:
-    """Write splits.csv (all splits with hashes) and label_noise.csv (labels against adjudicated ones)."""
-    from cxrbench.datasets.split import splits
-    from cxrbench.results.label_noise import label_noise
-    from cxrbench.study.files import write_csv
-
-    write_csv(out / "splits.csv", splits())
-    write_csv(out / "label_noise.csv", label_noise())
-
-
-@app.command("card")
-def data_card(card: Path = Path("data/README.md"), registry: RegistryOption = REGISTRY) -> None:
-    """Rewrite the generated parts of the data card."""
-    from cxrbench.paper.data_card import write_card
-
-    write_card(card, registry)
-    say(f"wrote {card}")

@@ -1,4 +1,4 @@
-"""Commands about one cell: train it, adopt its evidence, compile before, compare with the recorded."""
+"""Commands about one cell: train it, compile before, compare with the recorded."""
 
 from __future__ import annotations
 
@@ -93,23 +93,6 @@ def train(
     _tell(log, f"{named}: {record.status}{failure}")
     if strict and record.failure:
         raise typer.Exit(1)
-
-
-def adopt(
-    sources: Annotated[list[Path], typer.Argument(help="The record.json of each cell, in its folder.")],
-    out: Annotated[Path, typer.Option(help="Folder of adopted cells.")] = RESULTS / "cells",
-) -> None:
-    """Check the evidence beside each record.json and copy it below --out."""
-    from cxrbench.evidence.store import check_evidence, copy_evidence
-    from cxrbench.study.files import ahead
-
-    def take(source: Path) -> None:
-        cell = Cell.parse("/".join(source.absolute().parts[-5:]))
-        check_evidence(source.parent, cell)
-        copy_evidence(source.parent, cell.folder(out))
-
-    for _ in ahead(take, sources, threads=16, most=64):  # they wait for the disk
-        pass
 
 
 def _tell(log: Path | None, message: str) -> None:

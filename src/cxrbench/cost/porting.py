@@ -70,18 +70,6 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
     return pd.concat(parts, ignore_index=True).reindex(columns=_BREAK_EVEN_COLUMNS)
 
 
-def must_be_on_both_sides(costs: pd.DataFrame, table: pd.DataFrame) -> None:
-    """Raise UserError for a network of cost rows ``costs`` without a saving in :func:`break_even_table`."""
-    for network in costs.groupby(["dataset", "architecture"]).groups:
-        rows = table[table["case"] == " ".join(network)]
-        if rows["saving"].isna().all():
-            why = rows["note"].iloc[0] if len(rows) else "no price of both its instances"
-            raise UserError(
-                f"no break-even of {'/'.join(network)} ({why}): name usable records of it on a GPU and on "
-                "Trainium, or give the four numbers"
-            )
-
-
 def _at_every_price(case: _Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     at = pair_prices(prices, (case.here, case.there), pricing.region)
     rates = at[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)

@@ -59,7 +59,7 @@ class Images(ImageSource):
         if self.md5 != _info()[f"MD5{path.stem.removeprefix('chestmnist')}"]:
             raise UserError(
                 f"{path}: damaged, or not ChestMNIST at {self.config.pixels} px as it was published (its md5 "
-                f"is {self.md5}); fetch it again with `cxrbench data verify --repair {where}"
+                f"is {self.md5}); fetch it again with `cxrbench data download --repair {where}"
             )
 
     def index(self, names: list[str]) -> pd.DataFrame:

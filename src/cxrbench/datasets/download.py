@@ -78,7 +78,7 @@ def _download(files: list[RemoteFile], folder: Path, options: Options, mend: boo
         if state == "damaged" and not mend:
             raise UserError(
                 f"{path}: is not the registry's file ({why}); wait for the process that writes it, move it "
-                f"away, or replace it: cxrbench data verify {file.dataset} --folder {folder} --repair"
+                f"away, or replace it: cxrbench data download {file.dataset} --folder {folder} --repair"
             )
         if state == "damaged" and size_of(path) < (file.size or 0) and not part.exists():
             path.rename(part)

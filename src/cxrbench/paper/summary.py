@@ -32,7 +32,7 @@ def summary(read: Results, result: Path) -> str:
         f"Not run on: {', '.join(absent)}." if absent else "Every platform has been run.",
         _headline(read),
         *([] if read.study.own else [_own_claims(read.claims)]),
-        f"Next: {'' if read.study.own else 'cxrbench claims --why, '}cxrbench report matrix; tables: "
+        f"Next: {'' if read.study.own else 'cxrbench claims --why, '}cxrbench report --only matrix; see "
         f"{read.folder / 'tables'}",
     ]
     return "\n".join(["", *(shorten(line, _WIDTH, placeholder=" ...") for line in lines), ""])

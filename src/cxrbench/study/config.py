@@ -1,7 +1,7 @@
 """The study, typed: datasets, recipes, cells, what runs here, prices and margins.
 
 ``config/config.yaml`` is read into :class:`Study`; ``workflow/schemas/study.schema.json`` is generated
-from it (``python -m cxrbench schema``) and a test fails when the two drift apart.
+from it (workflow/scripts/schemas.py) and a test fails when the two drift apart.
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ class _Part:
         return [list(row) for row in zip(*columns, strict=True)]
 
 
-def write_page(results: Path, study: Path, recorded: Path, expected: Path, out: Path) -> None:
-    """Write the page about ``study`` from ``results`` into ``out``. UserError when a table is missing."""
-    read, reviewed = Results.read(results, study, recorded), read_expected(expected)
+def write_page(read: Results, expected: Path, out: Path) -> None:
+    """Write the page about what was ``read`` into ``out``; ``expected`` has reviewed outcomes."""
+    reviewed = read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
     gathered = _verdicts(read, states) | _answers_and_items(read) | _cells_with_evidence(read, states)
     write_text(out, _render(gathered))
