@@ -118,7 +118,7 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
 AT_LENGTH = {  # documented commands that train, measure, download or change files
     *("bench gains", "bench metrics", "bench record", "bench steps", "bench train", "cell compare"),
     *("contribute", "cost refresh", "data download", "data get", "data pack", "data sheet"),
-    *("expected", "precompile", "predict", "record", "report documents", "report matrix"),
+    *("expected", "precompile", "predict", "record", "report documents"),
     *("sagemaker bundle", "sagemaker job", "train"),
 }
 

@@ -100,7 +100,7 @@ def documents(
     study: StudyOption = STUDY,
     recorded: RecordedOption = RECORDED,
 ) -> None:
-    """Write README.md, ARTIFACT.md and docs/practitioner.md from paper/documents; renew docs/commands.md.
+    """Write README.md, ARTIFACT.md and docs/practitioner.md from paper/documents.
 
     Run `make paper-from-evidence` before.
     """
