@@ -14,7 +14,7 @@ from study.test_build import made
 
 ALSO_MADE = (
     *("results/cells/**/*.*", "results/*.txt", "results/report.html", "results/study.json"),
-    *("README.md", "ARTIFACT.md", "docs/commands.md", "docs/variance.png"),
+    *("README.md", "ARTIFACT.md", "docs/practitioner.md", "docs/variance.png"),
 )
 
 

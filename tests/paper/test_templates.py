@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -144,11 +143,10 @@ def test_a_study_of_another_region_has_no_such_values_and_no_error(monkeypatch) 
 
 
 def checkout(folder: Path, template: str) -> Path:
-    """A folder with one template and the page of commands."""
+    """A folder with one template."""
     (folder / "paper/documents").mkdir(parents=True)
     (folder / "paper/documents/PAGE.md.jinja").write_text(template)
     (folder / "docs").mkdir()
-    shutil.copy(ROOT / "docs/commands.md", folder / "docs")
     return folder
 
 
@@ -173,5 +171,5 @@ def test_a_template_that_cannot_be_rendered_is_named(
 def test_a_template_has_values_and_says_what_was_not_run(read: Results, tmp_path: Path) -> None:
     template = 'Of {{ value("cells/total") }} cells {{ value("cells/ran/on the moon") }}. {{ status }}'
     written = write_documents(read, checkout(tmp_path, template))
-    assert [path.name for path in written] == ["PAGE.md", "commands.md", "variance.png"]
+    assert [path.name for path in written] == ["PAGE.md", "variance.png"]
     assert re.match(r"Of \d{3} cells not run\. \*\*Nothing here has run", (tmp_path / "PAGE.md").read_text())

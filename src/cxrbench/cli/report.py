@@ -45,8 +45,8 @@ def report(
     """Make tables, figures, the HTML page and the summary from the tables of a build.
 
     `matrix` prints which trainings have been run, with the mean AUROC of each network.
-    `documents` writes README.md, ARTIFACT.md and docs/practitioner.md from paper/documents
-    and renews docs/commands.md. `paper` typesets the paper with latexmk.
+    `documents` writes README.md, ARTIFACT.md and docs/practitioner.md from paper/documents.
+    `paper` typesets the paper with latexmk.
     """
     html, read = page or results / "report.html", cache(lambda: _read(results, study, recorded))
     making = {  # in this order: LaTeX needs tables and figures, and the summary is what one sees last

@@ -1,4 +1,4 @@
-"""README.md, ARTIFACT.md and docs/practitioner.md from templates; the generated part of docs/commands.md.
+"""README.md, ARTIFACT.md and docs/practitioner.md from templates.
 
 The templates are in paper/documents. ``{{ value("key") }}`` is a value of values.toml, and a bare name one of
 :func:`_parts`.
@@ -15,13 +15,12 @@ from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.expected import NOT_RUN
 from cxrbench.evidence.record import processors_in_words as processors_in_words
 from cxrbench.paper import artifact
-from cxrbench.paper.blocks import as_markdown, renew
+from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.conclusions import Conclusion, conclusions
 from cxrbench.paper.entries import TEMPLATES, named_in_markdown, named_in_sentences
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.practitioner import jobs_in_markdown
 from cxrbench.paper.results import Results
-from cxrbench.paper.summary import summary
 from cxrbench.paper.values import values_of
 from cxrbench.study.files import write_text
 from cxrbench.study.names import Cell, UserError
@@ -30,13 +29,13 @@ from cxrbench.study.platforms import ACCELERATED
 PAPER_GB, ALL_GB = "1", "7.6"  # of installed packages, measured once
 _WIDTH = 100  # columns of a sentence in the README
 SHOWN_FINDINGS = 4
-_COMMANDS, _PICTURE = Path("docs/commands.md"), Path("docs/variance.png")
+_PICTURE = Path("docs/variance.png")
 
 
 def write_documents(read: Results, folder: Path) -> list[Path]:
     """Write every document into ``folder``, where its template says; the files written.
 
-    UserError where a template cannot be rendered, or docs/commands.md has lost its markers.
+    UserError where a template cannot be rendered.
     """
     from cxrbench.paper.figures import write_picture  # matplotlib takes a second
 
@@ -59,10 +58,8 @@ def write_documents(read: Results, folder: Path) -> list[Path]:
             line = getattr(error, "lineno", None)
             where = f"{source / name}{f':{line}' if line else ''}"
             raise UserError(f"{where}: {error}; mend it there") from None
-    printed = summary(read, Path("paper/paper.pdf")).strip("\n")
-    renew(folder / _COMMANDS, {"summary": f"```text\n{printed}\n```\n"})
     write_picture(read, folder / _PICTURE)
-    return [*written, folder / _COMMANDS, folder / _PICTURE]
+    return [*written, folder / _PICTURE]
 
 
 def _parts(read: Results) -> dict[str, str]:
