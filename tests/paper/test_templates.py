@@ -125,7 +125,9 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
     ):
         assert sentence in said(), sentence
     assert row["mixed"] == "two regions" and math.isclose(row["usd_per_hour"], 2.7396)
-    assert set(prices.loc[prices["basis"] == "capacity_block", "until"]) == {"2025-01-01"}
+    blocks = prices[prices["basis"] == "capacity_block"]
+    trn2 = blocks.loc[blocks["instance"] == "trn2.3xlarge", "usd_per_hour"]
+    assert f"On {blocks['as_of'].max()} a block of trn2.3xlarge cost {trn2.min()} USD an hour" in said()
     assert len(prices[prices["basis"].str.startswith("reserved")]) == 2
 
 
