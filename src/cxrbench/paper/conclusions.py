@@ -16,12 +16,13 @@ if TYPE_CHECKING:  # the graph asks which values are named, and pandas takes hal
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What was found about a topic, the ids of the claims and the names of the tables that show it; and the
-    question that it answers, with what was run for it."""
+    """What was found about a topic, the ids of the claims and the names of the figures and tables that show it;
+    and the question that it answers, with what was run for it."""
 
     topic: str
     text: str
     claims: tuple[str, ...]
+    figures: tuple[str, ...]
     tables: tuple[str, ...]
     asks: str
     run: str
@@ -43,7 +44,7 @@ def conclusions(values: Values) -> list[Conclusion]:
     for one in written():
         text = chosen(one["text"], values)
         if keys_of(text) <= set(values):
-            claims, tables = tuple(one["claims"]), tuple(one["tables"])
+            named = (tuple(one[kind]) for kind in ("claims", "figures", "tables"))
             run = as_text(one["run"], values)
-            shown.append(Conclusion(one["topic"], as_text(text, values), claims, tables, one["asks"], run))
+            shown.append(Conclusion(one["topic"], as_text(text, values), *named, one["asks"], run))
     return shown

@@ -9,7 +9,7 @@ import shlex
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -28,7 +28,7 @@ from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.record import FAILED, LOG, read_record, short_processor
 from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import formats, items, ledger
-from cxrbench.paper.conclusions import conclusions
+from cxrbench.paper.conclusions import Conclusion, conclusions
 from cxrbench.paper.entries import named_in_sentences
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.formats import Columns, Table, Values, table
@@ -148,34 +148,48 @@ def _how(row: Any) -> str:
 
 
 def _answers_and_items(read: Results) -> dict[str, Any]:
-    """The conclusions, the paper's tables by group, and its figures."""
+    """The conclusions, each with its figures and tables; and the other figures, and tables by group."""
     values = values_of(read, named_in_sentences())
     shown, figures_shown = _shown_items(read, "tables"), _shown_items(read, "figures")
-    groups: dict[str, list[_PageTable]] = {}
-    for item in shown.values():
-        caption = as_text(item.caption, values)
-        groups.setdefault(item.group, []).append(
-            _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
+    made = {
+        item.name: _PageTable(
+            f"table_{item.name}", item.title, as_text(item.caption, values), item.make(read)
         )
-    answers = conclusions(values)
-    if read.study.own:
-        asked = _own_words()["questions"]
-        answers = [
-            replace(one, asks=asked[one.topic], claims=(), tables=tuple(set(one.tables) & shown.keys()))
-            for one in answers
-            if one.topic in asked
-        ]
-    shown_first = [name for one in answers for name in one.tables]  # a figure has the name of its table
-    drawn = _figures(read, values, figures_shown)
-    figures = sorted(drawn, key=lambda drawn: drawn[0].name not in shown_first)
-    titles = {name: item.title for name, item in shown.items()}
+        for item in shown.values()
+    }
+    drawn = {one[0].name: one for one in _figures(read, values, figures_shown)}
+    answers = _asked(conclusions(values), read, drawn.keys(), made.keys())
+    under = {name for one in answers for name in one.tables}
+    rest = [name for name in made if name not in under]
+    under = {name for one in answers for name in one.figures}
     return {
         "answers": answers,
-        "groups": groups,
-        "figures": figures,
-        "titles": titles,
-        "drawn": figures_shown,
+        "made": made,
+        "drawn": drawn,
+        "groups": {
+            group: [made[name] for name in rest if shown[name].group == group]
+            for group in dict.fromkeys(shown[name].group for name in rest)
+        },
+        "figures": [one for name, one in drawn.items() if name not in under],
     }
+
+
+def _asked(
+    found: list[Conclusion], read: Results, figures: Container[str], tables: Container[str]
+) -> list[Conclusion]:
+    """The conclusions with the figures and tables that there are: of an own study those about it, without
+    claims."""
+    if read.study.own:
+        asks = _own_words()["questions"]
+        found = [replace(one, asks=asks[one.topic], claims=()) for one in found if one.topic in asks]
+    return [
+        replace(
+            one,
+            figures=tuple(name for name in one.figures if name in figures),
+            tables=tuple(name for name in one.tables if name in tables),
+        )
+        for one in found
+    ]
 
 
 def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
@@ -290,7 +304,8 @@ def _render(gathered: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _fact_in_words, "address": _anchor}
+    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _fact_in_words}
+    environment.filters |= {"address": _anchor, "answer": lambda topic: _anchor(topic, "answer").lower()}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
@@ -337,8 +352,8 @@ def _linked(text: object) -> Markup:
     return Markup(re.sub(rf"(?<![\w/-])(?i:{forms})(?![\w/-])", link, str(escape(visible(text)))))
 
 
-def _anchor(term: str) -> str:
-    return f"term-{term.replace(' ', '-')}"
+def _anchor(term: str, kind: str = "term") -> str:
+    return f"{kind}-{term.replace(' ', '-')}"
 
 
 @cache

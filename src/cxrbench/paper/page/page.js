@@ -1,7 +1,7 @@
 "use strict";
 // Without this script everything is on the page; with it tables sort, verdicts and words filter the claims, links
-// unfold what they lead to, the rows of a table that is wider than the page become cards, and on a phone groups of
-// tables are folded and figures enlarge.
+// unfold what they lead to, the rows of a table that is wider than the page become cards, and on a phone the contents
+// and groups of tables are folded and figures enlarge.
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const make = (tag, of) => Object.assign(document.createElement(tag), of);
@@ -35,7 +35,7 @@
 
   for (const figure of all("figure")) {
     const button = make("button", { className: "enlarge", textContent: "Enlarge", type: "button" });
-    button.setAttribute("aria-label", `Enlarge: ${figure.querySelector("h3").textContent}`);
+    button.setAttribute("aria-label", `Enlarge: ${figure.querySelector("h3, h4").textContent}`);
     button.addEventListener("click", () => {
       button.setAttribute("aria-pressed", figure.classList.toggle("large"));
       button.textContent = figure.classList.contains("large") ? "Fit to the page" : "Enlarge";
@@ -43,6 +43,11 @@
     figure.querySelector("img").before(button);
   }
   if (matchMedia("(max-width: 40rem)").matches) for (const group of all(".group")) group.open = false;
+  const contents = document.querySelector("nav details"), wide = matchMedia("(min-width: 62.5rem)");
+  const unfold = () => { contents.open = wide.matches; };
+  wide.addEventListener("change", unfold);
+  unfold();
+  contents.addEventListener("click", (event) => { if (event.target.closest("a")) unfold(); });
 
   // A study of own tables has no claims: what filters them then stands nowhere.
   const ledger = document.getElementById("ledger") || make("div"), rows = all("tbody tr", ledger), tiles = all("#claims .counts li");
@@ -103,5 +108,4 @@
   };
   const size = new ResizeObserver((seen) => requestAnimationFrame(() => { for (const { target } of seen) fit(target); }));
   for (const box of all(".scroll")) size.observe(box);
-  addEventListener("beforeprint", () => { for (const one of all("details")) one.open = true; });
 })();
