@@ -621,7 +621,8 @@ def test_on_a_phone_figures_are_narrow_and_cards_are_headed_by_what_differs(open
     headed = """return [...document.querySelectorAll('.cards table:not(.matrix)')].map(table => {
         const rows = [...table.tBodies[0].rows], of = (row) => [...row.querySelectorAll('.head')];
         const told = rows.map(row => of(row).map(one => one.textContent.trim()).join('|'));
-        return [table.caption.textContent.slice(0, 40), of(rows[0]).length, rows.length, new Set(told).size]; })"""
+        const title = table.caption.textContent.slice(0, 40);
+        return [title, of(rows[0]).length, rows.length, new Set(told).size]; })"""
     found = opened.execute_script(headed)
     assert len(found) > 10 and all(1 <= heads <= 4 for _, heads, _, _ in found)
     alike = [title for title, _, rows, kinds in found if kinds < rows]
@@ -663,10 +664,10 @@ def test_what_is_pressed_is_large_enough(opened: Any, width: int) -> None:
     opened.execute_script(UNFOLD)
     opened.execute_async_script(FRAMES)
     # WCAG 2.5.8 leaves out links within a sentence.
-    small = """return [...document.querySelectorAll('a, button, summary, input')].filter(one =>
-        one.checkVisibility() && !one.closest('p, caption, figcaption, dd, .skip, .long, td > details')).filter(one => {
-        const box = one.getBoundingClientRect(); return box.width < 23.9 || box.height < 23.9; })
-        .map(one => one.outerHTML.slice(0, 90))"""
+    small = """return [...document.querySelectorAll('a, button, summary, input')].filter(one => {
+        const box = one.getBoundingClientRect();
+        return one.checkVisibility() && !one.closest('p, caption, figcaption, dd, .skip, .long, td > details')
+            && (box.width < 23.9 || box.height < 23.9); }).map(one => one.outerHTML.slice(0, 90))"""
     assert opened.execute_script(small) == []
 
 

@@ -44,7 +44,8 @@ def conclusions(values: Values, printed: Values | None = None) -> list[Conclusio
     for one in written():
         text = chosen(one["text"], values)
         if keys_of(text) <= set(values):
-            named = (tuple(one[kind]) for kind in ("claims", "figures", "tables"))
+            claims, figures, tables = (tuple(one[kind]) for kind in ("claims", "figures", "tables"))
             run = as_text(chosen(one["run"], values), printed)
-            shown.append(Conclusion(one["topic"], as_text(text, printed), *named, one["asks"], run))
+            said = as_text(text, printed)
+            shown.append(Conclusion(one["topic"], said, claims, figures, tables, one["asks"], run))
     return shown

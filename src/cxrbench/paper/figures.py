@@ -240,7 +240,8 @@ def cells_by_status(read: Results) -> Figure:
     figure, axes = plt.subplots(figsize=(width(), 0.5 + 0.17 * len(rows)))
     sns.heatmap(
         pd.DataFrame(colours, [f"{row.dataset}, {row.architecture}" for row in rows], platforms),
-        mask=np.array(texts) == "", annot=np.array(texts), fmt="", annot_kws={"color": "black", "size": 7},
+        mask=np.array(texts) == "", annot=np.array(texts), fmt="",
+        annot_kws={"color": "black", "size": 7 if beside() > 1 else 6},
         cmap=ListedColormap([*_FILL.values(), _FAILED]), vmin=0, vmax=len(_FILL), cbar=False,
         linewidths=2, linecolor="white", ax=axes,
     )  # fmt: skip

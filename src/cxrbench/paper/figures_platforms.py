@@ -145,7 +145,8 @@ def step_parity(read: Results) -> Figure:
         curves(axes, with_network(read, shown), x="step", y="part", units="run", size="update", sizes=widths)
         axes.hlines(STEP_TOLERANCE[rows["precision"].iloc[0]], 1, TESTED_STEPS, "grey", ":")
         axes.set(title=words(part), xlabel="optimizer step", yscale="log", ylabel="")
-        axes.get_legend().remove()
+        if legend := axes.get_legend():
+            legend.remove()
     axes.set_ylim(bottom=lowest)  # shared: after all are drawn
     figure.supylabel("relative difference from cpu")
     lines = [
@@ -183,8 +184,7 @@ def throughput(read: Results) -> Figure:
     points(axes, shares, "contender", shares["y"], apart=0.22)
     axes.axvline(1, color="0.7", lw=0.5)
     axes.set_xlabel("share of the speed of our step without its input")
-    where = ("upper left", (1.0, 1.0)) if beside() > 1 else ("lower right", (1.0, 1.0))
-    axes.legend(loc=where[0], bbox_to_anchor=where[1])
+    axes.legend(loc="upper left" if beside() > 1 else "lower right", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

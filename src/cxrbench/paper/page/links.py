@@ -57,7 +57,7 @@ def marked(values: Values) -> Values:
     for key, value in values.items():
         entry, text = entry_of(key), str(value)
         table = entry.table if entry and ":" not in entry.table else ""
-        number = len(text) < 60 and re.search(r"\d", text)
+        number = len(text) < 120 and re.search(r"\d", text)
         shown[key] = f"\ue000{table}\ue001{text}\ue002" if number else text
     return shown
 
@@ -106,7 +106,7 @@ class Links:
     @cached_property
     def _of_prices(self) -> dict[tuple[str, str], str]:
         """The source of the newest price of an instance on a basis, and of the first one on demand."""
-        found = {}
+        found: dict[tuple[str, str], str] = {}
         for row in self.read.csv("prices").itertuples():
             address = address_of(str(row.source))
             found.setdefault((row.instance, "On demand before"), address if row.basis == "on_demand" else "")

@@ -13,10 +13,10 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection, PathCollection
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter
+from matplotlib.ticker import FixedLocator
 
 from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.items import Item
@@ -136,30 +136,35 @@ def _say(group: ET.Element, titles: list[str]) -> None:
 def _told(figure: Figure) -> Iterator[tuple[Any, str, list[str]]]:
     """Yield what is drawn from data: its series, as a legend calls it, and the words of each point."""
     for axes in figure.axes:
-        series = _legend_of(figure, axes)
-        panel = " ".join(axes.get_title().split())
+        series, scales = _legend_of(figure, axes), _Scales(axes)
         for artist in (*axes.lines, *axes.collections):
-            own = str(artist.get_label())
-            named = own if own and not own.startswith("_") else series.get(_colour(artist), "")
-            words = [" · ".join(filter(None, (panel, named, point))) for point in _points(axes, artist)]
-            if named or words:
+            named = _own_name(artist) or series.get(_colour(artist), "")
+            if words := scales.points(artist, named):
                 yield artist, named, words
-        for container in axes.containers:
+        for container in axes.containers:  # bars that lie
             for bar in getattr(container, "patches", []):
-                named = str(container.get_label())
-                named = named if not named.startswith("_") else series.get(to_hex(bar.get_facecolor()), "")
-                where = _word(axes.yaxis, bar.get_y() + bar.get_height() / 2)
-                words = " · ".join(filter(None, (named, where, f"{bar.get_width():.3g}")))
-                yield bar, named, [words]
+                named = _own_name(container) or series.get(_colour(bar), "")
+                where = scales.word("y", bar.get_y() + bar.get_height() / 2)
+                yield bar, named, [_joined(named, where, f"{bar.get_width():.3g}")]
+
+
+def _own_name(artist: Any) -> str:
+    name = str(artist.get_label())
+    return "" if name.startswith("_") else name
+
+
+def _joined(*words: str) -> str:
+    return " · ".join(filter(None, words))
 
 
 def _colour(artist: Any) -> str:
-    colours = artist.get_color() if isinstance(artist, Line2D | LineCollection) else artist.get_edgecolor()
-    try:
-        return to_hex(colours)
-    except ValueError:  # one each
-        every = {to_hex(one) for one in colours}
-        return every.pop() if len(every) == 1 else ""
+    """The colour of a line, of points or of a bar; empty where an artist has several."""
+    if isinstance(artist, Line2D | LineCollection):
+        found = to_rgba_array(artist.get_color())
+    else:
+        found = to_rgba_array(artist.get_facecolor())
+    every = {to_hex(one) for one in found}
+    return every.pop() if len(every) == 1 else ""
 
 
 def _legend_of(figure: Figure, axes: Axes) -> dict[str, str]:
@@ -167,46 +172,63 @@ def _legend_of(figure: Figure, axes: Axes) -> dict[str, str]:
     found: dict[str, str] = {}
     for legend in filter(None, (*figure.legends, *(one.get_legend() for one in figure.axes))):
         for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-            colour = handle.get_facecolor() if hasattr(handle, "get_facecolor") else None
-            key = to_hex(colour) if isinstance(colour, tuple) else _colour(handle)
+            key = _colour(handle)
             found[key] = text.get_text() if found.get(key, text.get_text()) == text.get_text() else ""
     return found
 
 
-def _points(axes: Axes, artist: Any) -> list[str]:
-    """The words of each point of an artist that has points, in the order in which they are drawn."""
-    if isinstance(artist, LineCollection):
-        return [_ends(axes, segment) for segment in artist.get_segments() if len(segment)]
-    if isinstance(artist, PathCollection):
-        at = np.asarray(artist.get_offsets(), float)
-    elif isinstance(artist, Line2D) and artist.get_marker() not in ("None", "", None):
-        if artist.get_transform() != axes.transData:
+class _Scales:
+    """What points of ``axes`` are called: by the names on an axis, else by its label and their values."""
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._panel = " ".join(axes.get_title().split())
+        self._names = {"x": _names(axes.xaxis), "y": _names(axes.yaxis)}
+        bold = (text for text in axes.texts if text.get_fontweight() == "bold")
+        self._headings = [(text.get_position()[1], text.get_text()) for text in bold]
+
+    def points(self, artist: Any, series: str) -> list[str]:
+        """The words of each point or interval of an artist in the order in which it draws them; of a line
+        without points its series. Empty where there is nothing to say."""
+        if isinstance(artist, LineCollection):
+            told = [self._interval(segment) for segment in artist.get_segments() if len(segment)]
+        elif isinstance(artist, PathCollection):
+            told = self._at(artist.get_offsets())
+        elif not isinstance(artist, Line2D) or artist.get_transform() != self._axes.transData:
             return []
-        at = np.asarray(artist.get_xydata(), float)
-    else:
-        return [""] if isinstance(artist, Line2D) else []
-    return [
-        ", ".join(filter(None, (_word(axes.yaxis, y), _word(axes.xaxis, x))))
-        for x, y in at
-        if np.isfinite([x, y]).all()
-    ]
+        elif artist.get_marker() in ("None", "", None):
+            told = [""] if series else []
+        else:
+            told = self._at(artist.get_xydata())
+        return [_joined(self._panel, series, words) for words in told]
+
+    def word(self, axis: str, value: float) -> str:
+        """The name that stands at a value of an axis of names, else the label of the axis and the value."""
+        if names := self._names[axis]:
+            at = min(names, key=lambda at: abs(at - value))
+            if abs(at - value) <= 0.5:
+                above = [head for y, head in self._headings if axis == "y" and y <= value]
+                return _joined(*above[-1:], names[at])
+        label = self._axes.get_xlabel() if axis == "x" else self._axes.get_ylabel()
+        return f"{' '.join(label.split())} {value:.4g}".strip()
+
+    def _at(self, points: Any) -> list[str]:
+        finite = (point for point in np.asarray(points, float) if np.isfinite(point).all())
+        return [f"{self.word('y', y)}, {self.word('x', x)}" for x, y in finite]
+
+    def _interval(self, segment: Any) -> str:
+        """Where an interval along an axis stands, and from where to where it goes."""
+        (x, y), (to_x, to_y) = segment[0], segment[-1]
+        if y == to_y:
+            return f"{self.word('y', y)}, {self.word('x', x)} to {to_x:.4g}"
+        return f"{self.word('x', x)}, {self.word('y', y)} to {to_y:.4g}" if x == to_x else ""
 
 
-def _ends(axes: Axes, segment: Any) -> str:
-    """An interval along an axis: where it stands, and from where to where it goes."""
-    (x, y), (to_x, to_y) = segment[0], segment[-1]
-    if y == to_y:
-        return f"{_word(axes.yaxis, y)}, {_word(axes.xaxis, x)} to {to_x:.4g}"
-    return f"{_word(axes.xaxis, x)}, {_word(axes.yaxis, y)} to {to_y:.4g}" if x == to_x else ""
-
-
-def _word(axis: Axis, value: float) -> str:
-    """The name that stands at a value of an axis of names, else its label and the value."""
-    formatter = axis.get_major_formatter()
-    if isinstance(formatter, FixedFormatter) and len(names := formatter.seq):
-        at = np.abs(np.asarray(axis.get_majorticklocs(), float) - value)
-        name = str(names[int(at.argmin())]) if len(at) == len(names) and at.min() <= 0.5 else ""
-        if name and not re.fullmatch(r"[\d.]+", name):
-            return " ".join(name.split())
-    label = " ".join(axis.get_label_text().split())
-    return f"{label} {value:.4g}".strip()
+def _names(axis: Axis) -> dict[float, str]:
+    """The names that stand on an axis, by their places; nothing for an axis of numbers."""
+    if not isinstance(axis.get_major_locator(), FixedLocator):
+        return {}
+    at = [float(place) for place in axis.get_majorticklocs()]
+    names = [" ".join(name.split()) for name in axis.get_major_formatter().format_ticks(at)]
+    words = {place: name for place, name in zip(at, names, strict=True) if name}
+    return {} if any(re.fullmatch(r"[\d.]+", name) for name in words.values()) else words
