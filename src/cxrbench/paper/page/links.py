@@ -57,7 +57,7 @@ def marked(values: Values) -> Values:
     for key, value in values.items():
         entry, text = entry_of(key), str(value)
         table = entry.table if entry and ":" not in entry.table else ""
-        number = len(text) < 120 and re.search(r"\d", text)
+        number = len(text) < 80 and re.search(r"\d", text)
         shown[key] = f"\ue000{table}\ue001{text}\ue002" if number else text
     return shown
 
@@ -95,6 +95,8 @@ class Links:
 
     def of_value(self, table: str, head: str, first: str, text: str) -> str:
         """Where the value of a table's column comes from, in the row that begins with ``first``."""
+        if not text:
+            return ""
         if table == "table_prices":
             return self._of_prices.get((first, head), "")
         if table == "table_literature":
