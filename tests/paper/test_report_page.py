@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
+from markupsafe import escape
 from typer.testing import CliRunner
 
 from columns import SCORES
@@ -170,7 +171,7 @@ def test_values_link_to_tables_records_and_sources_and_no_link_is_broken(built: 
     broken = {link for link in inside if not (built / "hostile" / unquote(link)).is_file()}
     assert not broken
     for one in conclusions(named_values(results_of("hostile"))):
-        (answer,) = re.findall(rf"<h3>{re.escape(one.asks)}</h3>.*?</p>", page, flags=re.S)
+        (answer,) = re.findall(rf"<h3>{re.escape(escape(one.asks))}</h3>.*?</p>", page, flags=re.S)
         for number in re.findall(
             r'(?<![">\w.,/-])\d[\d.,]*\d(?![\w<])', re.sub("<a .*?</a>|<h3>.*?</h3>|&#39;", "", answer)
         ):

@@ -381,8 +381,8 @@ def reliability_curves(read: Results) -> Figure:
     if networks.empty:
         return no_evidence("No cell has run.")
     floor = 5e-4  # a share of zero has no place on a logarithmic axis: its interval ends here
-    lines, columns = -(-len(networks) // beside()), min(len(networks), beside())
-    size = (width(), 0.4 + height_of(2.0) * lines)
+    lines, columns = -(-len(networks) // 3), min(len(networks), 3)
+    size = (width(), 0.4 + 2.0 * lines)
     figure, panels = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     for axes in panels.flat[len(networks) :]:
         axes.axis("off")

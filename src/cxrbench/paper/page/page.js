@@ -167,4 +167,8 @@
   };
   const size = new ResizeObserver((seen) => requestAnimationFrame(() => { for (const { target } of seen) fit(target); }));
   for (const box of all(".scroll")) size.observe(box);
+  document.addEventListener("toggle", ({ target }) => { // what is unfolded within a row may widen the table
+    const box = target.closest("td") && target.closest(".scroll:not(.cards)");
+    if (box) { widths.delete(box); fit(box); }
+  }, true);
 })();

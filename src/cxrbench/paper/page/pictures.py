@@ -27,7 +27,8 @@ _SVG: Any = {"svg.hashsalt": "cxrbench", "svg.fonttype": "none", "path.simplify_
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 NARROW = 3.4  # inches of a figure on a phone
-_WIDE = ("roc", "samples", "labels")  # as they are there too: their panels belong side by side
+# As they are there too: panels that belong side by side, and what takes a second to draw.
+_WIDE = ("roc", "samples", "labels", "learning_curves", "reliability", "step_parity")
 _MARK = "mark"  # begins the ids of what has words
 
 
@@ -63,7 +64,8 @@ def picture(figure: Figure, name: str, alt: str) -> Markup:
         artist.set_gid(gid)
     svg = io.StringIO()
     with mpl.rc_context(_SVG):
-        figure.draw_without_rendering()  # lays out once, for the box and the picture
+        if engine := figure.get_layout_engine():  # once, for the box and the picture
+            engine.execute(figure)
         box = figure.get_tightbbox().padded(0.05)
         figure.set_layout_engine("none")
         figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches=box)
