@@ -16,12 +16,13 @@ if TYPE_CHECKING:  # the graph asks which values are named, and pandas takes hal
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What was found about a topic, the ids of the claims and the names of the tables that show it; and the
-    question that it answers, with what was run for it."""
+    """What was found about a topic, the ids of the claims, the names of the figures and tables that show it;
+    and the question that it answers, with what was run for it."""
 
     topic: str
     text: str
     claims: tuple[str, ...]
+    figures: tuple[str, ...]
     tables: tuple[str, ...]
     asks: str
     run: str
@@ -34,16 +35,17 @@ def written() -> list[dict[str, Any]]:
     return tomllib.loads(text)["conclusions"]  # type: ignore[no-any-return]
 
 
-def conclusions(values: Values) -> list[Conclusion]:
+def conclusions(values: Values, printed: Values | None = None) -> list[Conclusion]:
     """The conclusions with their values, without those that name an unknown one.
 
-    ``values``: those of values.toml that the study defines.
+    ``values``: those of values.toml that the study defines; ``printed``: as they stand in the sentences.
     """
-    shown = []
+    shown, printed = [], values if printed is None else printed
     for one in written():
         text = chosen(one["text"], values)
         if keys_of(text) <= set(values):
-            claims, tables = tuple(one["claims"]), tuple(one["tables"])
-            run = as_text(one["run"], values)
-            shown.append(Conclusion(one["topic"], as_text(text, values), claims, tables, one["asks"], run))
+            claims, figures, tables = (tuple(one[kind]) for kind in ("claims", "figures", "tables"))
+            run = as_text(chosen(one["run"], values), printed)
+            said = as_text(text, printed)
+            shown.append(Conclusion(one["topic"], said, claims, figures, tables, one["asks"], run))
     return shown

@@ -17,6 +17,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from sklearn.metrics import roc_curve
 
 from cxrbench.evidence.predictions import read_predictions
@@ -40,13 +41,13 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 MARKER_OF = dict(zip(PLATFORMS, cycle(MARKERS), strict=False))
 DASHES = ("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 2))
 DASHES_OF: dict[str, Any] = dict(zip(PLATFORMS, cycle(DASHES), strict=False))
-_BESIDE = 3  # panels in a line
 STYLE: Any = {
     "font.family": "STIXGeneral",  # the paper is set in Times
     "mathtext.fontset": "stix",
     "font.size": 9,
     "axes.labelsize": 9,
     "axes.prop_cycle": plt.cycler(color=COLOURS),
+    "figure.figsize": (WIDTH, WIDTH),
     "figure.constrained_layout.use": True,
     "figure.labelsize": 9,
     "legend.fontsize": 8,
@@ -76,12 +77,37 @@ def write_picture(read: Results, path: Path) -> None:
         plt.close(figure)
 
 
-def drawn_figures(read: Results, items: Iterable[Item] | None = None) -> Iterator[tuple[Item, Figure]]:
-    """Draw ``items`` (all figures), one after another, in the paper's style; close each after its use."""
-    with plt.rc_context(STYLE):
+def drawn_figures(
+    read: Results, items: Iterable[Item] | None = None, inches: float = WIDTH
+) -> Iterator[tuple[Item, Figure]]:
+    """Draw ``items`` (all figures) so wide, one after another in the paper's style; close each after use."""
+    with plt.rc_context(STYLE | {"figure.figsize": (inches, inches)}):
         for item in figures().values() if items is None else items:
             yield item, (figure := item.make(read))
             plt.close(figure)
+
+
+def width() -> float:
+    """The width of a figure in inches: that of the paper, or of a phone."""
+    return float(plt.rcParams["figure.figsize"][0])
+
+
+def beside() -> int:
+    """How many panels stand in a line."""
+    return 3 if width() >= WIDTH else 1
+
+
+def height_of(inches: float) -> float:
+    """The height of a panel; where panels stand below each other they are lower."""
+    return inches if beside() > 1 else 0.7 * inches
+
+
+def panels_of(count: int, height: float, **given: Any) -> tuple[Figure, Sequence[Axes]]:
+    """So many panels of ``height`` inches, beside or below each other."""
+    lines = 1 if beside() > 1 else count
+    size = (width(), height_of(height) * lines)
+    figure, panels = plt.subplots(lines, count // lines, figsize=size, squeeze=False, **given)
+    return figure, list(panels.flat)
 
 
 # -- common ----------------------------------------------------------------------------------------
@@ -89,7 +115,7 @@ def drawn_figures(read: Results, items: Iterable[Item] | None = None) -> Iterato
 
 def no_evidence(text: str) -> Figure:
     """A figure that says in words why there is nothing to see."""
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.6))
+    figure, axes = plt.subplots(figsize=(width(), 0.6))
     axes.text(0.5, 0.5, text, ha="center", va="center")
     axes.axis("off")
     return figure
@@ -97,7 +123,7 @@ def no_evidence(text: str) -> Figure:
 
 def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple[Figure, Axes]:
     """Axes with a line of ``inches`` for each of ``names``, the first at the top."""
-    figure, axes = plt.subplots(figsize=(WIDTH, more + inches * len(names)))
+    figure, axes = plt.subplots(figsize=(width(), more + inches * len(names)))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     return figure, axes
@@ -129,11 +155,11 @@ def first_recipes(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def _by_dataset(
     read: Results, rows: pd.DataFrame, height: float, share: bool
 ) -> Iterator[tuple[Axes, pd.DataFrame]]:
-    """Yield a panel of ``height`` inches for each dataset with its rows, at most three in a line; then put a
+    """Yield a panel of ``height`` inches for each dataset with its rows, three in a line of the paper; then a
     legend of all networks below. ``share``: the panels have one scale."""
     groups = rows.groupby("dataset", sort=False)
-    lines, columns = -(-len(groups) // _BESIDE), min(len(groups), _BESIDE)
-    size = (WIDTH, height * lines + 0.2 * np.ceil(rows["network"].nunique() / 3))
+    lines, columns = -(-len(groups) // beside()), min(len(groups), beside())
+    size = (width(), height_of(height) * lines + 0.2 * np.ceil(rows["network"].nunique() / beside()))
     figure, panels = plt.subplots(lines, columns, figsize=size, squeeze=False, sharex=share, sharey=share)
     for axes in panels.flat[len(groups) :]:
         axes.remove()
@@ -145,7 +171,7 @@ def _by_dataset(
             named.setdefault(label, handle)
         if legend := axes.get_legend():
             legend.remove()
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3)
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=beside())
 
 
 def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
@@ -207,17 +233,25 @@ def cells_by_status(read: Results) -> Figure:
     cells = read.cells
     rows, platforms = matrix(cells, in_words(cells)), list(cells["platform"].unique())
     counts = [[tally([row.platforms[platform]]) for platform in platforms] for row in rows]
-    texts = [[", ".join(f"{state} ({n})" for state, n in of.items()) for of in line] for line in counts]
+    written = "{0} ({1})" if beside() > 1 else "({1})"  # the legend names the states then
+    texts = [[", ".join(written.format(*one) for one in of.items()) for of in line] for line in counts]
     kinds = [[next(iter(of)).word if len(of) == 1 else "several" for of in line] for line in counts]
     colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
-    figure, axes = plt.subplots(figsize=(WIDTH, 0.5 + 0.17 * len(rows)))
+    figure, axes = plt.subplots(figsize=(width(), 0.5 + 0.17 * len(rows)))
     sns.heatmap(
         pd.DataFrame(colours, [f"{row.dataset}, {row.architecture}" for row in rows], platforms),
-        mask=np.array(texts) == "", annot=np.array(texts), fmt="", annot_kws={"color": "black", "size": 7},
+        mask=np.array(texts) == "", annot=np.array(texts), fmt="",
+        annot_kws={"color": "black", "size": 7 if beside() > 1 else 6},
         cmap=ListedColormap([*_FILL.values(), _FAILED]), vmin=0, vmax=len(_FILL), cbar=False,
         linewidths=2, linecolor="white", ax=axes,
     )  # fmt: skip
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    if beside() == 1:
+        axes.set_xticks(axes.get_xticks(), platforms, rotation=35, ha="left")
+        named = {**_FILL, "failed": _FAILED}
+        seen = [name for n, name in enumerate(named) if n in np.concatenate(colours)]
+        patches = [Patch(color=named[name], label=name) for name in seen]
+        figure.legend(handles=patches, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -251,7 +285,7 @@ def roc_per_label(read: Results) -> Figure:
     height = 3.1 if beside else 3.1 + 0.2 * np.ceil(len(networks) / 3)
     findings = findings_of(_predictions(read, networks["cell"].iloc[0]))
     rows = len(findings) // 5 + 1  # a panel each, and the last for the legend
-    size = (WIDTH, max(height * rows / 3, 1.7))
+    size = (width(), max(height * rows / 3, 1.7))
     figure, panels = plt.subplots(rows, 5, figsize=size, sharex=True, sharey=True, squeeze=False)
     drawn, (*unused, last) = panels.flat[: len(findings)], panels.flat[len(findings) :]
     for axes in unused:
@@ -348,7 +382,7 @@ def reliability_curves(read: Results) -> Figure:
         return no_evidence("No cell has run.")
     floor = 5e-4  # a share of zero has no place on a logarithmic axis: its interval ends here
     lines, columns = -(-len(networks) // 3), min(len(networks), 3)
-    size = (WIDTH, 0.4 + 2.0 * lines)
+    size = (width(), 0.4 + 2.0 * lines)
     figure, panels = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     for axes in panels.flat[len(networks) :]:
         axes.axis("off")

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, rows_of
 from cxrbench.datasets.phantom import draw
-from cxrbench.paper.figures import COLOURS, WIDTH, styled
+from cxrbench.paper.figures import COLOURS, WIDTH, styled, width
 from cxrbench.paper.formats import first_of, words
 from cxrbench.paper.results import Results
 
@@ -40,7 +40,7 @@ def labels(read: Results) -> Figure:
     table = table[table.mean().sort_values(ascending=False, kind="stable").index].astype(float)
     names = [words(finding) for finding in table]
     shares = {"ChestX-ray14, all": dict(table.mean())} | _positive_shares(read)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.1), width_ratios=(1, 1.15), sharey=True)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(width(), 3.1), width_ratios=(1, 1.15), sharey=True)
     for (name, share), colour, marker in styled(shares.items()):
         fill = colour if colour == COLOURS[0] else "none"
         percent = [100 * share[finding] for finding in table]

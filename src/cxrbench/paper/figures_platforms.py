@@ -11,14 +11,16 @@ from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS
 from cxrbench.paper import seed_pairs
 from cxrbench.paper.figures import (
     MARKERS,
-    WIDTH,
+    beside,
     colours_of,
     curves,
     lines_in_groups,
     lines_named,
     no_evidence,
+    panels_of,
     points,
     styled,
+    width,
     with_network,
 )
 from cxrbench.paper.formats import words
@@ -62,9 +64,7 @@ def seeds_against_platforms(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
-    figure, panels = plt.subplots(
-        1, len(seed_pairs.SCORES), figsize=(WIDTH, 0.9 + 0.4 * len(kinds)), sharey=True
-    )
+    figure, panels = panels_of(len(seed_pairs.SCORES), 0.9 + 0.4 * len(kinds), sharey=True)
     rng = np.random.default_rng(0)
     for axes, (metric, name) in zip(panels, seed_pairs.SCORES.items(), strict=True):
         for y, kind in enumerate(kinds):
@@ -88,14 +88,15 @@ def variance_by_source(read: Results) -> Figure:
         return no_evidence("No recipe on real radiographs has the ten seeds that this takes.")
     rows = rows[rows["source"] != SETTING]
     names = {"endpoint": "mean AUROC", "f1_macro": "macro F1"}
-    figure, axes = plt.subplots(figsize=(WIDTH, 1.9))
+    least = 0.2 if beside() > 1 else 0.5  # a fraction with room for words; a thirteenth has room for a number
+    figure, axes = plt.subplots(figsize=(width(), 1.9))
     for y, metric in enumerate(names):
         start = 0.0
         for row, colour, _ in styled(rows[rows["metric"] == metric].itertuples()):
             label = seed_pairs.SOURCES[row.source] if y == 0 else None
             axes.barh(y, row.fraction, left=start, height=0.55, color=colour, label=label)
-            words = f"{row.fraction:.0%}, SD {row.sd:.4f}" if row.fraction > 0.2 else f"{row.fraction:.0%}"
-            if row.fraction > 0.015:
+            words = f"{row.fraction:.0%}, SD {row.sd:.4f}" if row.fraction > least else f"{row.fraction:.0%}"
+            if row.fraction > least / 13:
                 axes.text(
                     start + row.fraction / 2, y, words, ha="center", va="center", fontsize=7, color="white"
                 )
@@ -103,7 +104,7 @@ def variance_by_source(read: Results) -> Figure:
     axes.set_yticks(range(len(names)), names.values())
     axes.invert_yaxis()
     axes.set(xlim=(0, 1), xlabel="fraction of the variance of one run's score")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, fontsize=7, frameon=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=beside(), fontsize=7, frameon=False)
     return figure
 
 
@@ -112,7 +113,7 @@ def power_of_seeds(read: Results) -> Figure:
     rows = read.csv("powers")
     if rows.empty or (rows := rows[rows["differs"] == PRECISION]).empty:
         return no_evidence("No network has ten seeds in two precisions.")
-    figure, axes = plt.subplots(figsize=(WIDTH, 2.3))
+    figure, axes = plt.subplots(figsize=(width(), 2.3))
     for (network, curve), colour, marker in styled(rows.groupby("architecture", sort=False)):
         for column, line in {"as_measured": "-", "at_worst": "--"}.items():
             label = f"{network}, {column.replace('_', ' ')}"
@@ -138,7 +139,7 @@ def step_parity(read: Results) -> Figure:
     rows = rows[~rows["architecture"].str.startswith("test_")].assign(run=rows["host"] + rows["update"])
     widths = {update: 1.8 - 0.9 * n for n, update in enumerate(rows["update"].unique())}
     lowest = 1e-9  # equal bits are drawn at the lower edge
-    figure, panels = plt.subplots(1, 3, figsize=(WIDTH, 2.0), sharex=True, sharey=True)
+    figure, panels = plt.subplots(1, 3, figsize=(width(), 2.0), sharex=True, sharey=True)
     for axes, part in zip(panels, ("loss", "gradient_norm", "weights"), strict=True):
         shown = rows.assign(part=rows[f"{part}_difference"].clip(lower=lowest))
         curves(axes, with_network(read, shown), x="step", y="part", units="run", size="update", sizes=widths)
@@ -182,7 +183,7 @@ def throughput(read: Results) -> Figure:
     points(axes, shares, "contender", shares["y"], apart=0.22)
     axes.axvline(1, color="0.7", lw=0.5)
     axes.set_xlabel("share of the speed of our step without its input")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.legend(loc="upper left" if beside() > 1 else "lower right", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

@@ -2,22 +2,19 @@
 
 import base64
 import hashlib
-import io
 import math
 import re
 import shlex
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import matplotlib as mpl
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -28,11 +25,12 @@ from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.record import FAILED, LOG, read_record, short_processor
 from cxrbench.evidence.store import check_evidence
 from cxrbench.paper import formats, items, ledger
-from cxrbench.paper.conclusions import conclusions
+from cxrbench.paper.conclusions import Conclusion, conclusions
 from cxrbench.paper.entries import named_in_sentences
-from cxrbench.paper.figures import drawn_figures
 from cxrbench.paper.formats import Columns, Table, Values, table
-from cxrbench.paper.items import as_text
+from cxrbench.paper.items import as_text, chosen
+from cxrbench.paper.page.links import Links, addressed, linked, marked, parts_of
+from cxrbench.paper.page.pictures import page_figures
 from cxrbench.paper.results import Results, with_interval
 from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
@@ -47,9 +45,6 @@ _COLOURS = {  # of a badge, by what its text starts with; other texts are grey
     "good": ("recorded", "fresh", "confirmed", "adds up", "follows", "equivalent"),
     "warn": ("stale", "conditional", "inconclusive"),
 }
-# Ids are hashes of the content with a fixed salt, and no date is written: the same bytes every time.
-_SVG: Any = {"svg.hashsalt": "cxrbench", "svg.fonttype": "path", "path.simplify_threshold": 0.4}
-_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 @dataclass(frozen=True)
@@ -60,6 +55,13 @@ class _PageTable:
     title: str
     caption: str
     table: Table
+
+    @property
+    def csv(self) -> str:
+        """The name of the table of results that has the rows; empty for a part of a record."""
+        if self.key.startswith("table_"):
+            return self.key
+        return {"ledger": "claims", "cells": "cells"}.get(self.key.partition("_")[0], "")
 
     @property
     def parts(self) -> list["_Part"]:
@@ -105,7 +107,7 @@ def write_page(read: Results, expected: Path, out: Path) -> None:
     reviewed = read_expected(expected)
     states = {row.cell: state_of(row, reviewed) for row in read.cells.itertuples()}
     gathered = _verdicts(read, states) | _answers_and_items(read) | _cells_with_evidence(read, states)
-    write_text(out, _render(gathered))
+    write_text(out, _render(gathered, Links(read, out.parent)))
 
 
 def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
@@ -148,34 +150,53 @@ def _how(row: Any) -> str:
 
 
 def _answers_and_items(read: Results) -> dict[str, Any]:
-    """The conclusions, the paper's tables by group, and its figures."""
+    """The conclusions, each with its figures and tables; and the other figures, and tables by group."""
     values = values_of(read, named_in_sentences())
+    printed = marked(values)
     shown, figures_shown = _shown_items(read, "tables"), _shown_items(read, "figures")
-    groups: dict[str, list[_PageTable]] = {}
-    for item in shown.values():
-        caption = as_text(item.caption, values)
-        groups.setdefault(item.group, []).append(
-            _PageTable(f"table_{item.name}", item.title, caption, item.make(read))
-        )
-    answers = conclusions(values)
-    if read.study.own:
-        asked = _own_words()["questions"]
-        answers = [
-            replace(one, asks=asked[one.topic], claims=(), tables=tuple(set(one.tables) & shown.keys()))
-            for one in answers
-            if one.topic in asked
-        ]
-    shown_first = [name for one in answers for name in one.tables]  # a figure has the name of its table
-    drawn = _figures(read, values, figures_shown)
-    figures = sorted(drawn, key=lambda drawn: drawn[0].name not in shown_first)
-    titles = {name: item.title for name, item in shown.items()}
+    made = {
+        name: _PageTable(f"table_{name}", item.title, _caption(item, values, printed), item.make(read))
+        for name, item in shown.items()
+    }
+    captions = {name: _caption(item, values, printed) for name, item in figures_shown.items()}
+    drawn = page_figures(read, figures_shown, captions)
+    answers = _asked(conclusions(values, printed), read, drawn.keys(), made.keys())
+    under = {name for one in answers for name in one.tables}
+    rest = [name for name in made if name not in under]
+    under = {name for one in answers for name in one.figures}
     return {
         "answers": answers,
-        "groups": groups,
-        "figures": figures,
-        "titles": titles,
-        "drawn": figures_shown,
+        "made": made,
+        "drawn": drawn,
+        "groups": {
+            group: [made[name] for name in rest if shown[name].group == group]
+            for group in dict.fromkeys(shown[name].group for name in rest)
+        },
+        "figures": [one for name, one in drawn.items() if name not in under],
     }
+
+
+def _asked(
+    found: list[Conclusion], read: Results, figures: Container[str], tables: Container[str]
+) -> list[Conclusion]:
+    """The conclusions with the figures and tables that there are: of an own study those about it, without
+    claims."""
+    if read.study.own:
+        asks = _own_words()["questions"]
+        found = [replace(one, asks=asks[one.topic], claims=()) for one in found if one.topic in asks]
+    return [
+        replace(
+            one,
+            figures=tuple(name for name in one.figures if name in figures),
+            tables=tuple(name for name in one.tables if name in tables),
+        )
+        for one in found
+    ]
+
+
+def _caption(item: items.Item, values: Values, printed: Values) -> str:
+    """The caption of an item, chosen by its values, with values as they are ``printed``."""
+    return as_text(chosen(item.caption, values), printed)
 
 
 def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
@@ -185,21 +206,6 @@ def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
         return every
     captions = _own_words()[kind]
     return {name: replace(item, caption=captions[name]) for name, item in every.items() if name in captions}
-
-
-def _figures(
-    read: Results, values: Values, shown: dict[str, items.Item]
-) -> Iterator[tuple[items.Item, str, Markup]]:
-    """Draw the figures that are shown; yield each with its caption and its picture."""
-    with mpl.rc_context(_SVG):
-        for item, figure in drawn_figures(read, shown.values()):
-            svg = io.StringIO()
-            figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
-            text = " ".join(svg.getvalue().split())
-            uri = Markup(
-                "data:image/svg+xml;charset=utf-8," + quote(text, safe=" !*+,/:;=?@")
-            )  # below base64
-            yield item, as_text(item.caption, values), uri
 
 
 def _cells_with_evidence(read: Results, states: dict[str, State]) -> dict[str, Any]:
@@ -250,7 +256,7 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     return {
         "name": row.cell,
         "state": state,
-        "facts": {"run": {name: fields[name] for name in fields if name not in parts}} | parts,
+        "facts": _known({"run": {name: fields[name] for name in fields if name not in parts}} | parts),
         "history": _PageTable(
             f"history/{cell}", "Epochs", caption, Table(history, dict.fromkeys(history, "measured"))
         ),
@@ -260,13 +266,21 @@ def _part(row: Any, state: State, results: Path) -> dict[str, Any]:
     }
 
 
+def _known(facts: Any) -> Any:
+    """Facts without those that are absent: no value, and nothing in a list or a group."""
+    if not isinstance(facts, dict):
+        return facts
+    known = {name: _known(value) for name, value in facts.items()}
+    return {name: value for name, value in known.items() if value is not None and value not in ("", [], {})}
+
+
 def _fact_in_words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key.replace('_', ' ')} {_fact_in_words(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(_fact_in_words, value))
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return formats.text(value, "measured") if isinstance(value, float) else str(value)
 
 
@@ -280,7 +294,7 @@ def _tail(path: Path) -> list[str]:
     return [line if len(line) <= WIDTH else f"{line[:WIDTH]} … [cut]" for line in lines]
 
 
-def _render(gathered: dict[str, Any]) -> str:
+def _render(gathered: dict[str, Any], links: Links) -> str:
     """The page: every value visible and escaped, no script or style allowed but the page's own."""
     environment = Environment(
         loader=PackageLoader(__package__, "."),
@@ -290,13 +304,15 @@ def _render(gathered: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"badge": _badge, "linked": _linked, "shown": _fact_in_words, "address": _anchor}
+    environment.filters |= {"badge": _badge, "linked": partial(_linked, links), "shown": _fact_in_words}
+    environment.filters |= {"address": _anchor, "answer": lambda topic: _anchor(topic, "answer").lower()}
     own = resources.files(__package__)
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
     unknown = _own_words()["unknown"] if gathered["study"].own else ()
     glossary = [one for one in _words()["glossary"] if one["term"] not in unknown]
-    texts = {"style": style, "script": script, "policy": policy, "glossary": glossary}
+    environment.filters["addressed"] = lambda text: addressed(visible(text))
+    texts = {"links": links, "style": style, "script": script, "policy": policy, "glossary": glossary}
     return environment.get_template("page.html").render(gathered | texts)
 
 
@@ -322,8 +338,9 @@ def _badge(state: object) -> Markup:
     return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _anchor(term), text)
 
 
-def _linked(text: object) -> Markup:
-    """Link the first use of each term of the glossary to its meaning."""
+def _linked(links: Links, text: object, csv: str = "") -> Markup:
+    """Link the first use of each term of the glossary to its meaning, addresses to places, and values to the
+    tables they are from; others to ``csv``."""
     terms = {form: one["term"] for one in _words()["glossary"] for form in one["forms"]}
     forms, used = "|".join(sorted(terms, key=len, reverse=True)), set()
 
@@ -334,11 +351,20 @@ def _linked(text: object) -> Markup:
         used.add(term)
         return f'<a href="#{_anchor(term)}">{match[0]}</a>'
 
-    return Markup(re.sub(rf"(?<![\w/-])(?i:{forms})(?![\w/-])", link, str(escape(visible(text)))))
+    def with_terms(words: str) -> Markup:
+        return Markup(re.sub(rf"(?<![\w/-])(?i:{forms})(?![\w/-])", link, str(escape(words))))
+
+    pieces = (
+        addressed(visible(piece), with_terms)
+        if table is None
+        else linked(links.csv(table) if table else csv, visible(piece))
+        for table, piece in parts_of(str(text))
+    )
+    return Markup("").join(pieces)
 
 
-def _anchor(term: str) -> str:
-    return f"term-{term.replace(' ', '-')}"
+def _anchor(term: str, kind: str = "term") -> str:
+    return f"{kind}-{term.replace(' ', '-')}"
 
 
 @cache

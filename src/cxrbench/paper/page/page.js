@@ -1,7 +1,7 @@
 "use strict";
-// Without this script everything is on the page; with it tables sort, verdicts and words filter the claims, links
-// unfold what they lead to, the rows of a table that is wider than the page become cards, and on a phone groups of
-// tables are folded and figures enlarge.
+// Without this script everything is on the page; with it tables sort, words filter long tables and the claims, links
+// unfold what they lead to, the rows of a table that is wider than the page become cards, and on a phone the contents
+// and groups of tables are folded and figures enlarge. In a figure one series can be shown alone, and points say their values.
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const make = (tag, of) => Object.assign(document.createElement(tag), of);
@@ -35,18 +35,54 @@
 
   for (const figure of all("figure")) {
     const button = make("button", { className: "enlarge", textContent: "Enlarge", type: "button" });
-    button.setAttribute("aria-label", `Enlarge: ${figure.querySelector("h3").textContent}`);
+    button.setAttribute("aria-label", `Enlarge: ${figure.querySelector("h3, h4").textContent}`);
     button.addEventListener("click", () => {
       button.setAttribute("aria-pressed", figure.classList.toggle("large"));
       button.textContent = figure.classList.contains("large") ? "Fit to the page" : "Enlarge";
     });
-    figure.querySelector("img").before(button);
+    figure.querySelector(".picture").before(button);
+
+    const drawn = all("[data-series]", figure), names = [...new Set(drawn.map((one) => one.dataset.series))];
+    if (names.length < 2) continue;
+    const series = make("div", { className: "series" });
+    series.setAttribute("role", "group");
+    series.setAttribute("aria-label", "Show one series");
+    for (const name of names) {
+      const one = make("button", { textContent: name, type: "button" });
+      one.setAttribute("aria-pressed", false);
+      one.addEventListener("click", () => {
+        const alone = one.getAttribute("aria-pressed") === "false";
+        for (const other of series.children) other.setAttribute("aria-pressed", alone && other === one);
+        for (const mark of drawn) mark.toggleAttribute("hidden", alone && mark.dataset.series !== name);
+        say(alone ? `Only ${name} is shown.` : "All is shown.");
+      });
+      series.append(one);
+    }
+    figure.querySelector(".picture").before(series);
   }
+
+  // What a point shows, beside the pointer or the finger; its title says the same without this script.
+  const tip = make("div", { id: "tip", hidden: true }), words = new WeakMap();
+  document.body.append(tip);
+  for (const title of all("svg title")) { words.set(title.parentNode, title.textContent); title.remove(); }
+  addEventListener("pointerover", ({ target, clientX, clientY }) => {
+    tip.hidden = !words.has(target);
+    if (tip.hidden) return;
+    tip.textContent = words.get(target);
+    tip.style.left = `${Math.max(0, Math.min(clientX + 12, innerWidth - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${Math.min(clientY + 14, innerHeight - tip.offsetHeight - 4)}px`;
+  });
+
   if (matchMedia("(max-width: 40rem)").matches) for (const group of all(".group")) group.open = false;
+  const contents = document.querySelector("nav details"), wide = matchMedia("(min-width: 62.5rem)");
+  const unfold = () => { contents.open = wide.matches; };
+  wide.addEventListener("change", unfold);
+  unfold();
+  contents.addEventListener("click", (event) => { if (event.target.closest("a")) unfold(); });
 
   // A study of own tables has no claims: what filters them then stands nowhere.
   const ledger = document.getElementById("ledger") || make("div"), rows = all("tbody tr", ledger), tiles = all("#claims .counts li");
-  const label = make("label", { className: "filter" }), field = make("input"), count = make("span");
+  const label = make("label", { className: "filter" }), field = make("input", { type: "search" }), count = make("span");
   let verdict = "all";
   const filter = () => {
     const words = field.value.toLowerCase().split(/\s+/);
@@ -85,6 +121,31 @@
   addEventListener("hashchange", reveal);
   addEventListener("load", reveal); // pictures have their heights then
 
+  for (const box of all(".scroll")) {
+    const table = box.firstElementChild, shown = all("tbody tr", table);
+    if (shown.length < 15 || ledger.contains(table) || table.className === "matrix") continue;
+    const label = make("label", { className: "filter", textContent: "Only rows with " }), field = make("input", { type: "search" });
+    field.addEventListener("input", () => {
+      const words = field.value.toLowerCase().split(/\s+/);
+      for (const row of shown) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+      say(`${shown.filter((row) => !row.hidden).length} of ${shown.length} rows.`);
+    });
+    label.append(field);
+    box.before(label);
+  }
+
+  // The fewest columns of words, from the left, that tell the rows of a table apart: four at most.
+  const heads = (table) => {
+    const headers = [...table.tHead.rows[0].cells], rows = [...table.tBodies[0].rows], chosen = [];
+    const kinds = (columns) => new Set(rows.map((row) => columns.map((at) => row.cells[at].textContent).join("\n"))).size;
+    headers.forEach((header, at) => {
+      const told = chosen.length ? kinds(chosen) : 1;
+      if (header.classList.contains("number") || chosen.length > 3 || told === rows.length) return;
+      if (kinds([...chosen, at]) > told) chosen.push(at);
+    });
+    return chosen.length ? chosen : [0];
+  };
+
   const widths = new WeakMap();
   const fit = (box) => {
     if (!box.clientWidth || widths.get(box) === box.parentElement.clientWidth) return;
@@ -94,8 +155,11 @@
     const wide = table.offsetWidth > box.clientWidth;
     if (wide && !box.dataset.named) {
       box.dataset.named = true;
-      const names = [...table.tHead.rows[0].cells].map((header) => header.textContent.trim());
-      for (const row of all("tbody tr, tfoot tr", table)) [...row.cells].forEach((cell, index) => { cell.dataset.name = names[index]; });
+      const names = [...table.tHead.rows[0].cells].map((header) => header.textContent.trim()), above = heads(table);
+      for (const row of all("tbody tr, tfoot tr", table)) [...row.cells].forEach((cell, index) => {
+        cell.dataset.name = names[index];
+        cell.classList.toggle("head", above.includes(index));
+      });
     }
     box.classList.toggle("cards", wide);
     box.classList.add("fits");
@@ -103,5 +167,8 @@
   };
   const size = new ResizeObserver((seen) => requestAnimationFrame(() => { for (const { target } of seen) fit(target); }));
   for (const box of all(".scroll")) size.observe(box);
-  addEventListener("beforeprint", () => { for (const one of all("details")) one.open = true; });
+  document.addEventListener("toggle", ({ target }) => { // what is unfolded within a row may widen the table
+    const box = target.closest("td") && target.closest(".scroll:not(.cards)");
+    if (box) { widths.delete(box); fit(box); }
+  }, true);
 })();

@@ -1,0 +1,236 @@
+"""Figures as SVG inside the page, whose policy allows no style attributes; points say what they show."""
+
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import to_hex, to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
+
+from cxrbench.paper.figures import drawn_figures
+from cxrbench.paper.items import Item
+from cxrbench.paper.results import Results
+
+# Ids are hashes of the content with a fixed salt, and no date is written: the same bytes every time.
+_SVG: Any = {"svg.hashsalt": "cxrbench", "svg.fonttype": "none", "path.simplify_threshold": 0.4}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+NARROW = 3.4  # inches of a figure on a phone
+# As they are there too: panels that belong side by side, and what takes a second to draw.
+_WIDE = ("roc", "samples", "labels", "learning_curves", "reliability", "step_parity")
+_MARK = "mark"  # begins the ids of what has words
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure with its caption, as it is drawn for a screen and for a phone."""
+
+    item: Item
+    caption: str
+    picture: Markup
+    narrow: Markup | None = None
+
+
+def page_figures(
+    read: Results, shown: Mapping[str, Item], captions: Mapping[str, str]
+) -> dict[str, PageFigure]:
+    """Draw the figures that are shown, by their names, and again those that a phone needs narrower."""
+    drawn = {
+        item.name: PageFigure(item, captions[item.name], picture(figure, item.name, item.alt))
+        for item, figure in drawn_figures(read, shown.values())
+    }
+    narrow = [item for item in shown.values() if item.name not in _WIDE]
+    for item, figure in drawn_figures(read, narrow, NARROW):
+        again = picture(figure, f"{item.name}-narrow", item.alt)
+        drawn[item.name] = replace(drawn[item.name], narrow=again)
+    return drawn
+
+
+def picture(figure: Figure, name: str, alt: str) -> Markup:
+    """``figure`` as an SVG element with ``alt``; ``name`` begins its ids, which are the page's only ones."""
+    told = {f"{_MARK}{n}": (artist, *of) for n, (artist, *of) in enumerate(_told(figure))}
+    for gid, (artist, *_) in told.items():
+        artist.set_gid(gid)
+    svg = io.StringIO()
+    with mpl.rc_context(_SVG):
+        if engine := figure.get_layout_engine():  # once, for the box and the picture
+            engine.execute(figure)
+        box = figure.get_tightbbox().padded(0.05)
+        figure.set_layout_engine("none")
+        figure.savefig(svg, format="svg", metadata=_NO_METADATA, bbox_inches=box)
+    root = ET.fromstring(_UNSEEN.sub("\ufffd", svg.getvalue()))
+    _plain(root, name)
+    for group in root.iter("g"):
+        if (gid := group.attrib.pop("id", "")) in told:
+            _, series, titles = told[gid]
+            if series:
+                group.set("data-series", series)
+            _say(group, titles)
+    left, top, width, height = (float(part) for part in root.attrib["viewBox"].split())
+    root.attrib.clear()
+    size = {"width": f"{width * 4 / 3:.0f}", "height": f"{height * 4 / 3:.0f}"}
+    root.attrib |= {
+        "role": "img",
+        "aria-label": alt,
+        "viewBox": f"{left:g} {top:g} {width:.2f} {height:.2f}",
+    } | size
+    return Markup(ET.tostring(root, encoding="unicode"))
+
+
+def _plain(root: ET.Element, name: str) -> None:
+    """Take namespaces, styles and unused ids out of an SVG, with two decimals in numbers."""
+    used: set[str] = set()
+    for parent in [*root.iter()]:
+        for child in [*parent]:
+            if child.tag.endswith("}style") or child.tag.endswith("}metadata"):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.partition("}")[2]
+        element.text, element.tail = (element.text or "").strip(), ""
+        attributes = {key.partition("}")[2] or key: value for key, value in element.attrib.items()}
+        styles = (one.partition(":") for one in attributes.pop("style", "").split(";") if one)
+        attributes |= {key.strip(): value.strip() for key, _, value in styles}
+        attributes.pop("font-family", None)  # that of page.css
+        for key, value in attributes.items():
+            if key in ("d", "x", "y", "transform", "points"):
+                attributes[key] = re.sub(
+                    r"\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", " ".join(value.split())
+                )
+            elif key == "href" and value.startswith("#"):
+                attributes[key] = f"#{name}-{value[1:]}"
+                used.add(value[1:])
+            elif link := re.fullmatch(r"url\(#(.*)\)", value):
+                attributes[key] = f"url(#{name}-{link[1]})"
+                used.add(link[1])
+        if attributes.get("transform", "").startswith("rotate(-0 "):
+            del attributes["transform"]
+        element.attrib.clear()
+        element.attrib |= attributes
+    for element in root.iter():
+        known = element.attrib.get("id", "")
+        if known in used:
+            element.attrib["id"] = f"{name}-{known}"
+        elif known and not known.startswith(_MARK):
+            del element.attrib["id"]
+
+
+def _say(group: ET.Element, titles: list[str]) -> None:
+    """Give every point or line of a group its title, if there are as many."""
+    defined = {id(one) for defs in group.iter("defs") for one in defs.iter()}
+    points = [*group.iter("use")] or [one for one in group.iter("path") if id(one) not in defined]
+    if len(points) == len(titles):
+        for point, title in zip(points, titles, strict=True):
+            if title:
+                ET.SubElement(point, "title").text = title
+
+
+def _told(figure: Figure) -> Iterator[tuple[Any, str, list[str]]]:
+    """Yield what is drawn from data: its series, as a legend calls it, and the words of each point."""
+    for axes in figure.axes:
+        series, scales = _legend_of(figure, axes), _Scales(axes)
+        for artist in (*axes.lines, *axes.collections):
+            named = _own_name(artist) or series.get(_colour(artist), "")
+            if words := scales.points(artist, named):
+                yield artist, named, words
+        for container in axes.containers:  # bars that lie
+            for bar in getattr(container, "patches", []):
+                named = _own_name(container) or series.get(_colour(bar), "")
+                where = scales.word("y", bar.get_y() + bar.get_height() / 2)
+                yield bar, named, [_joined(named, where, f"{bar.get_width():.3g}")]
+
+
+def _own_name(artist: Any) -> str:
+    name = str(artist.get_label())
+    return "" if name.startswith("_") else name
+
+
+def _joined(*words: str) -> str:
+    return " · ".join(filter(None, words))
+
+
+def _colour(artist: Any) -> str:
+    """The colour of a line, of points or of a bar; empty where an artist has several."""
+    if isinstance(artist, Line2D | LineCollection):
+        found = to_rgba_array(artist.get_color())
+    else:
+        found = to_rgba_array(artist.get_facecolor())
+    every = {to_hex(one) for one in found}
+    return every.pop() if len(every) == 1 else ""
+
+
+def _legend_of(figure: Figure, axes: Axes) -> dict[str, str]:
+    """What the legend calls each colour; nothing for a colour of several names."""
+    found: dict[str, str] = {}
+    for legend in filter(None, (*figure.legends, *(one.get_legend() for one in figure.axes))):
+        for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+            key = _colour(handle)
+            found[key] = text.get_text() if found.get(key, text.get_text()) == text.get_text() else ""
+    return found
+
+
+class _Scales:
+    """What points of ``axes`` are called: by the names on an axis, else by its label and their values."""
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._panel = " ".join(axes.get_title().split())
+        self._names = {"x": _names(axes.xaxis), "y": _names(axes.yaxis)}
+        bold = (text for text in axes.texts if text.get_fontweight() == "bold")
+        self._headings = [(text.get_position()[1], text.get_text()) for text in bold]
+
+    def points(self, artist: Any, series: str) -> list[str]:
+        """The words of each point or interval of an artist in the order in which it draws them; of a line
+        without points its series. Empty where there is nothing to say."""
+        if isinstance(artist, LineCollection):
+            told = [self._interval(segment) for segment in artist.get_segments() if len(segment)]
+        elif isinstance(artist, PathCollection):
+            told = self._at(artist.get_offsets())
+        elif not isinstance(artist, Line2D) or artist.get_transform() != self._axes.transData:
+            return []
+        elif artist.get_marker() in ("None", "", None):
+            told = [""] if series else []
+        else:
+            told = self._at(artist.get_xydata())
+        return [_joined(self._panel, series, words) for words in told]
+
+    def word(self, axis: str, value: float) -> str:
+        """The name that stands at a value of an axis of names, else the label of the axis and the value."""
+        if names := self._names[axis]:
+            at = min(names, key=lambda at: abs(at - value))
+            if abs(at - value) <= 0.5:
+                above = [head for y, head in self._headings if axis == "y" and y <= value]
+                return _joined(*above[-1:], names[at])
+        label = self._axes.get_xlabel() if axis == "x" else self._axes.get_ylabel()
+        return f"{' '.join(label.split())} {value:.4g}".strip()
+
+    def _at(self, points: Any) -> list[str]:
+        finite = (point for point in np.asarray(points, float) if np.isfinite(point).all())
+        return [f"{self.word('y', y)}, {self.word('x', x)}" for x, y in finite]
+
+    def _interval(self, segment: Any) -> str:
+        """Where an interval along an axis stands, and from where to where it goes."""
+        (x, y), (to_x, to_y) = segment[0], segment[-1]
+        if y == to_y:
+            return f"{self.word('y', y)}, {self.word('x', x)} to {to_x:.4g}"
+        return f"{self.word('x', x)}, {self.word('y', y)} to {to_y:.4g}" if x == to_x else ""
+
+
+def _names(axis: Axis) -> dict[float, str]:
+    """The names that stand on an axis, by their places; nothing for an axis of numbers."""
+    if not isinstance(axis.get_major_locator(), FixedLocator):
+        return {}
+    at = [float(place) for place in axis.get_majorticklocs()]
+    names = [" ".join(name.split()) for name in axis.get_major_formatter().format_ticks(at)]
+    words = {place: name for place, name in zip(at, names, strict=True) if name}
+    return {} if any(re.fullmatch(r"[\d.]+", name) for name in words.values()) else words
