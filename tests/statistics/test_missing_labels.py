@@ -94,6 +94,21 @@ def test_what_is_missing_is_said_and_every_table_is_made(table) -> None:
     assert search["prevalence"].notna().sum() == len(DEFINITIONS)
 
 
+def test_a_mean_says_over_how_many_findings_it_is(complete) -> None:
+    rows = evaluate(complete, replicates=10).table
+    finite = rows["value"].notna() & ~rows["label"].isin(["macro", "endpoint", "all"])
+    scored = (
+        rows[finite].drop_duplicates(["label", "metric"]).groupby("metric").size().rename({"f1": "f1_macro"})
+    )
+    macro = rows[(rows["label"] == "macro") & rows["value"].notna()]
+    assert {*zip(macro["metric"], macro["n_findings"], strict=True)} == {
+        (metric, scored[metric]) for metric in macro["metric"]
+    }
+    endpoint = rows[(rows["label"] == "endpoint") & (rows["metric"] == "auroc")]
+    assert (endpoint["n_findings"] <= scored["auroc"]).all()
+    assert rows.loc[~rows["label"].isin(["macro", "endpoint"]), "n_findings"].isna().all()
+
+
 def test_no_image_with_all_labels_leaves_out_what_is_said_of_images(complete) -> None:
     half = complete.astype(dict.fromkeys(LABELS[:2], float))
     half.loc[::2, LABELS[0]] = np.nan

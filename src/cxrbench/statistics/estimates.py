@@ -119,17 +119,18 @@ class CellEstimate:
         return f"no interval: fewer than {FEWEST} {self.scope.unit}s"
 
     @cached_property
+    def averaged(self) -> dict[int, np.ndarray]:
+        """The columns of means over findings, each with which findings (L,) it is over."""
+        of = (_means(self.scope, name.replace("f1_macro", "f1")).get(label) for label, name in self.keys)
+        return {k: findings for k, findings in enumerate(of) if findings is not None}
+
+    @cached_property
     def alone(self) -> dict[int, int]:
         """The columns of means over a single finding, each with that finding's."""
-        columns = {key: k for k, key in enumerate(self.keys)}
-        found: dict[int, int] = {}
-        for k, (label, metric) in enumerate(self.keys):
-            of = "f1" if metric == "f1_macro" else metric
-            averaged = _means(self.scope, of).get(label) if of in _BY_FINDING else None
-            if averaged is not None and averaged.sum() == 1:
-                single = columns.get((self.sample.names[int(np.argmax(averaged))], of))
-                found |= {} if single is None else {k: single}
-        return found
+        columns, names = {key: k for k, key in enumerate(self.keys)}, self.sample.names
+        over_one = {k: int(np.argmax(of)) for k, of in self.averaged.items() if of.sum() == 1}
+        of = {k: (names[one], self.keys[k][1].replace("f1_macro", "f1")) for k, one in over_one.items()}
+        return {k: columns[key] for k, key in of.items() if key in columns}
 
     def certain(self) -> dict[str, str]:
         """By finding inside the mean, why its AUROC has no error: means take it as known exactly."""

@@ -40,7 +40,7 @@ from cxrbench.statistics.sample import MIN_PATIENTS, REFITS, Sample, Scope, samp
 
 COLUMNS = [
     *("split", "label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few"),
-    *("n_images", "n_patients", "n_positive", "note"),
+    *("n_images", "n_patients", "n_positive", "n_findings", "note"),
 ]
 REPLICATES, MANY = 2000, 5000  # draws for the calibration error by chance; fewer from so many patients on
 EXACT = 1e-12  # of a control's macro AUROC
@@ -77,7 +77,7 @@ def evaluate(
     rows.sort(key=lambda row: row[1] != "auroc")  # the rest stays in order
     named = ["label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few", "note"]
     table = pd.DataFrame(rows, columns=named)
-    return Evaluation(_with_sizes(table, cell.sample), [*_notes(cell.scope), *_about_means(cell)])
+    return Evaluation(_with_sizes(table, cell), [*_notes(cell.scope), *_about_means(cell)])
 
 
 def one_per_metric(table: pd.DataFrame) -> pd.DataFrame:
@@ -191,7 +191,8 @@ def _join(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 
-def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
+def _with_sizes(table: pd.DataFrame, cell: CellEstimate) -> pd.DataFrame:
+    sample = cell.sample
     finding = sample.abnormal[sample.complete]
     positive = dict(zip(sample.names, sample.labels.sum(axis=0).tolist(), strict=True))
     by_metric = {"f1_any_finding": finding.sum(), "f1_no_finding": (~finding).sum()}
@@ -201,7 +202,11 @@ def _with_sizes(table: pd.DataFrame, sample: Sample) -> pd.DataFrame:
     table["n_images"] = table["label"].map(images).fillna(table["metric"].map(whole)).fillna(sample.n_images)
     table["n_patients"] = sample.n_clusters if sample.by_patient else pd.NA
     table["n_positive"] = table["label"].map(positive).fillna(table["metric"].map(by_metric))
-    counts = ["n_images", "n_patients", "n_positive"]
+    means = {cell.keys[k]: findings.sum() for k, findings in cell.averaged.items()}
+    calibration = (table["label"] == MACRO) & table["metric"].str.startswith("calibration_error")
+    table["n_findings"] = pd.Series([*map(means.get, zip(table["label"], table["metric"], strict=True))])
+    table.loc[calibration, "n_findings"] = cell.scope.averaged(cell.scope.counted).sum()
+    counts = ["n_images", "n_patients", "n_positive", "n_findings"]
     return table[COLUMNS].astype(dict.fromkeys(counts, "Int64") | {"value": "float64"})
 
 
