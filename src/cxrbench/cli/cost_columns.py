@@ -27,6 +27,7 @@ _HEADS = {
     "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
     "amortised_over": "runs that share", "usd_per_hour": "USD/h", "usd": "USD", "old_usd": "USD/h before",
     "new_usd": "USD/h now", "old_as_of": "date before", "disk": "own disk holds it",
+    "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB",
     "rests_on": "rests on",
 }  # fmt: skip
 

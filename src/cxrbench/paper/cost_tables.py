@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from cxrbench.cost.porting import CASES
-from cxrbench.cost.prices import BASES, dates
+from cxrbench.cost.prices import BASES, UNDATED, dates
 from cxrbench.evidence.record import BUSY, short_processor
 from cxrbench.paper.formats import (
     Columns,
@@ -96,9 +96,28 @@ _RATIOS: Columns = {
     "USD/h": ("usd_hour", lambda row: Parts((row.usd_instance, row.usd_baseline), " : ")),
     "Price ratio": "price_ratio:ratio",
     "Cost ratio": ("ratio", lambda row: Range(row.ratio_low, row.ratio_high)),
-    "Ranking": "ranking",
 }
-price_ratios = csv_table("ratios", _RATIOS)
+
+
+def price_ratios(read: Results) -> Table:
+    """The ratio of every pair of prices; regions and dates with the same two stand in one row."""
+    rows = read.csv("ratios")
+    if rows.empty:
+        return table(rows, _RATIOS)
+    cents = rows["usd_baseline"].round(4)  # a source rounds one price in two ways
+    alike = rows.groupby(["instance", "baseline", "basis", "usd_instance", cents.rename("cents")], sort=False)
+    where = {"region": alike["region"].transform(_counted), "as_of": alike["as_of"].transform(_ends_of_dates)}
+    return table(rows.assign(**where)[alike.cumcount() == 0], _RATIOS)
+
+
+def _counted(regions: pd.Series) -> str:
+    return regions.iloc[0] if regions.nunique() == 1 else f"{regions.nunique()} regions"
+
+
+def _ends_of_dates(shown: pd.Series) -> str:
+    dated, others = sorted(set(shown) - {UNDATED}), [UNDATED] * int(shown.eq(UNDATED).any())
+    return ", ".join(filter(None, [" to ".join(dict.fromkeys(dated[:1] + dated[-1:])), *others]))
+
 
 # Runs until a port pays: runs that others published at each date's prices, and our own cells.
 _BREAK_EVEN: Columns = {
@@ -218,11 +237,10 @@ def _unversioned(sources: pd.Series) -> pd.Series:
 
 
 def sources_of_ratios(ratios: pd.DataFrame) -> str:
-    """Every source of the prices behind some ratios, with regions and bases."""
+    """Every source of the prices behind some ratios, with what is sold there."""
     both = pd.concat([ratios, ratios.assign(source=ratios["source_other"])], ignore_index=True)
-    where = both["region"] + " " + both["basis"].map(words)
-    places = where.groupby(_unversioned(both["source"]), sort=False).unique()
-    return "; ".join(f"{name} ({', '.join(at)})" for name, at in places.items())
+    bases = both["basis"].map(words).groupby(_unversioned(both["source"]), sort=False).unique()
+    return "; ".join(f"{name} ({', '.join(of)})" for name, of in bases.items())
 
 
 def ends_of_ratios(ratios: pd.DataFrame) -> Range:
