@@ -33,16 +33,17 @@ RATIO = "{preprint/low} to {preprint/high} times"
 SAID = {
     "README.md": [
         "{run} of {planned} planned trainings are done, all on CPUs.",
-        "Of the variance of mean AUROC, {share/patients}% is the choice of {largest/patients} test patients, "
-        "{share/luck}% that choice by network, and {share/seed}% the seed.",
-        "Mean AUROC in fp32 and in bf16 is equivalent within {margin} for {precision/networks}, with "
-        "{precision/seeds} seeds each.",
+        "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients}% is the choice of "
+        "{largest/patients} test patients, "
+        "{share/luck}% that choice by training, and {share/seed}% the seed.",
+        "At {smallest/pixels} pixels, mean AUROC in fp32 and in bf16 is equivalent within {margin} for "
+        "{precision/networks}, with {precision/seeds} seeds each.",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"At undated spot prices of {{spot/regions}} regions, with unchanged run times, the preprint's "
-        f"{RATIO} the cost becomes {SPOT}.",
+        f"At undated spot prices of {{spot/regions}} regions, the preprint's {RATIO} the cost on trn1, no "
+        f"longer supported, becomes {SPOT} times.",
         "| {rebuild/seconds} s on {rebuild/where} |",
-        "the same, after training {small} small networks on drawn images |",
+        "the same, after training {small} small networks on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
     ],
     "ARTIFACT.md": [  # the main claims
@@ -70,21 +71,22 @@ SAID = {
     ],
     "abstract": [
         f"as accurately as CUDA, at {RATIO} the cost.",
-        "Of {planned} planned trainings {run} are done, {cpu/run} with PyTorch on CPUs.",
-        "Of the variance of one network's mean AUROC on {largest/patients} test patients, {share/patients}% "
-        "is the choice of patients, {share/luck}% that choice by network and {share/seed}% the seed.",
+        "Of {planned} planned trainings {run} are done, all on CPUs, {cpu/run} with PyTorch and "
+        "{xla_cpu/run} with XLA.",
+        "Of the variance of one training's mean AUROC, {share/patients}% is the choice of {largest/patients} "
+        "test patients, {share/luck}% that choice by training and {share/seed}% the seed.",
         "In fp32 and bf16 the mean AUROC of {precision/networks} is equivalent within {margin} "
         "({precision/seeds} seeds).",
         "With {power/seeds} seeds, equal platforms would be found equivalent for ConvNeXt-Pico in "
         "{power/convnext_pico/shared}% of studies if they share what fp32 and bf16 share. If they share "
         "nothing, it is {power/convnext_pico/alone}%, and {power/convnext_pico/alone/needed} seeds suffice.",
-        f"At undated spot prices the preprint's cost ratio becomes {SPOT}, with",
+        f"If the preprint's cost ratio was at on-demand prices, it becomes {SPOT} at undated spot prices.",
         "In {pairs/recipes/above} of {pairs/recipes} settings a pair of seeds typically differs in F1 by "
         "more than the preprint's platforms do ({difference}).",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} trainings on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
-        "Open. | {power/convnext_pico/alone/needed} seeds of ConvNeXt-Pico on each",
+        "Open. | In mean AUROC, {power/convnext_pico/alone/needed} seeds of ConvNeXt-Pico on each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings with several seeds | No: in "
         "{pairs/recipes/above} of them the typical pair of seeds differs by more (). | {to see/runs/low} "
         "to {to see/runs/high} seeds per platform, or "
@@ -94,8 +96,8 @@ SAID = {
         "{backends} networks on CPUs, with and without XLA | Mean AUROC is equivalent in "
         "{backends/equivalent} of {backends} ().",
         "Counts of the graphs of {audited} networks |",
-        "{price pairs} pairs of prices; the preprint's hours are unknown |",
-        f"The stated {RATIO} becomes {SPOT} at undated spot prices.",
+        "Nothing: {price pairs} pairs of public prices; the preprint's hours and prices are unknown |",
+        f"The stated {RATIO}, if on demand, becomes {SPOT} at undated spot prices.",
     ],
     "summary": [
         "Trainings: {run} of {planned} have evidence ({run} recorded).",
@@ -106,7 +108,13 @@ SIZES = "size of the installed packages, measured once"
 FIXED = {  # place -> reason -> texts
     "README.md": {
         "the preprint's abstract": ["three to five times the cost"],
-        "definitions": ["one half is chance level", "a 95 % confidence interval", "between two", "two sets"],
+        "definitions": [
+            "one half is chance level",
+            "ten or more positive test patients",
+            "a 95 % confidence interval",
+            "between two",
+            "two sets",
+        ],
         SIZES: ["1 GB", "7.6 GB"],
         "the oldest Python that set-up is locked for": ["Python 3.9 or newer"],
         "counts in headings and captions": ["from two folders"],
@@ -114,15 +122,19 @@ FIXED = {  # place -> reason -> texts
     },
     "ARTIFACT.md": {},
     "docs/practitioner.md": {
-        "jobs, instances and the bound from rooflines: tests/cost/test_practitioner.py computes them again": [
+        "jobs, instances and the bound from rooflines: tests/paper/test_templates.py computes them again": [
             *(
                 "(an hour on a g5.xlarge)",
-                "half a dollar more. Not eight GPUs",
+                "half a dollar more by the middle. Not eight GPUs",
                 "a third of its time",
                 "(two weeks on a g5.xlarge)",
                 "RTX 3090",
             ),
-            *("93 to 100 % of networks", "a factor of two for 99 % or more", "0.59 to 1.02 times"),
+            *(
+                "93 to 100 % of networks",
+                "a factor of two of the middle for 99 % or more",
+                "0.59 to 1.02 times",
+            ),
             *("(4 networks", "was 3.0 to 8.4 times smaller"),
         ],
         "releases and announcements of Neuron's SDK": [
@@ -140,7 +152,9 @@ FIXED = {  # place -> reason -> texts
                 "of fact 6",
                 "Steps 1 to 3 below",
                 "only step 5",
-                "for steps 1 to 3, steps 4 and 5",
+                "for step 1 at 224 pixels with",
+                "such as the example, and for steps 2 and 3.",
+                "Steps 1 to 4 need no AWS account.",
             ),
         ],
         "how the commands behave": [

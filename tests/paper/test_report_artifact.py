@@ -135,7 +135,7 @@ def test_three_claims_have_a_bound_that_can_fail(read: Results) -> None:
         "none holds whatever is found"
     )
     assert (table["Refuted if"] != "").all()
-    assert set(table["This build"]) == {"not testable here"} and table["Time"].str.endswith(" s").all()
+    assert set(table["Our build"]) == {"not testable here"} and table["Time"].str.endswith(" s").all()
 
 
 @pytest.mark.parametrize("text", ["", "<!-- begin a -->\n", "<!-- begin a -->\n<!-- end a -->\n" * 2])

@@ -121,7 +121,7 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"({row['usd_per_hour']} USD an hour in {row['region']}, {row['usd_per_hour_gpu']} in",
         f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
         f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
-        f"for {100 * quality['within_two'].min():.0f} % or more",
+        f"of the middle for {100 * quality['within_two'].min():.0f} % or more",
     ):
         assert sentence in said(), sentence
     assert row["mixed"] == "two regions" and math.isclose(row["usd_per_hour"], 2.7396)

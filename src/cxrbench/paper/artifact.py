@@ -40,7 +40,7 @@ def main_claims(read: Results) -> pd.DataFrame:
             "Claim": claim.says,
             "Command": f"`{REBUILD}`, then `{file.experiments[claim.experiment].command}`",
             "Expected": _expected(ledger.loc[claim.id]),
-            "This build": _computed(ledger.loc[claim.id]),
+            "Our build": _computed(ledger.loc[claim.id]),
             "Time": took,
             "Refuted if": claim.refuted,
         }

@@ -355,7 +355,7 @@ def seed_spread(read: Results) -> Figure:
     names = list(dict.fromkeys(rows["name"]))
     headings = [read.images_and_recipe(dataset) for dataset, _, _ in names]
     networks = [f"{architecture}, {platform}" for _, architecture, platform in names]
-    figure, axes, lines = lines_in_groups(headings, networks, 0.15)
+    figure, axes, lines = lines_in_groups(headings, networks, 0.13)
     line = dict(zip(names, lines, strict=True))
     seeds = rows.groupby("name")["cell"]
     size = seeds.transform("size")

@@ -27,8 +27,8 @@ WORDS = {  # of what is changed, in the order of figure and table
     PROCESSOR: "processor",
 }
 SOURCES = {
-    "patients": "test patients, common to all networks",
-    "patients x network": "test patients by network",
+    "patients": "test patients, common to all seeds",
+    "patients x network": "test patients by training",
     "seed": "the seed itself",
 }
 SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
