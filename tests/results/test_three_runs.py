@@ -1,4 +1,4 @@
-"""What three paired runs can show at all: the figures on docs/compare.md."""
+"""What three paired runs can show at all: the figures on docs/statistics-methods.md."""
 
 import re
 
@@ -20,5 +20,5 @@ def test_no_interval_of_three_runs_finds_two_thirds_and_ours_is_what_was_simulat
     assert found < most < 2 / 3
     assert rates(4.0)[2] == pytest.approx(0.926, abs=5e-4)
     assert most_power(alpha=0.08, cells=50, widths=40) > 0.75  # what a rule that errs more often would find
-    text = (ROOT / "docs/compare.md").read_text()
+    text = (ROOT / "docs/statistics-methods.md").read_text()
     assert re.search(rf"at most\s+{100 * most:.1f} %", text)
