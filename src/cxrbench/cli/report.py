@@ -45,7 +45,7 @@ def report(
     """Make tables, figures, the HTML page and the summary from the tables of a build.
 
     `matrix` prints which trainings have been run, with the mean AUROC of each network.
-    `documents` writes README.md, ARTIFACT.md and docs/practitioner.md from paper/documents.
+    `documents` writes README.md, ARTIFACT.md and pages of docs/ from paper/documents.
     `paper` typesets the paper with latexmk.
     """
     html, read = page or results / "report.html", cache(lambda: _read(results, study, recorded))

@@ -1,4 +1,4 @@
-"""README.md, ARTIFACT.md and docs/practitioner.md from templates.
+"""README.md, ARTIFACT.md and pages of docs/ from templates.
 
 The templates are in paper/documents. ``{{ value("key") }}`` is a value of values.toml, and a bare name one of
 :func:`_parts`.
