@@ -169,6 +169,11 @@ def test_a_local_zone_is_not_its_region(table, listed):
     found = quoted(table, listed(CATALOGUE).replace("{region}", "us-east-1"))
     of_region = [found["p4d.24xlarge", "us-east-1", basis] for basis in ("on_demand", "spot")]
     assert of_region == [21.957642, 7.5]
+    by_name = CATALOGUE.replace("use1-atl2-az1", "us-east-1-atl-2a").replace("use1-az", "us-east-1")
+    found = quoted(table, listed(by_name).replace("{region}", "us-east-1"), write=False)
+    assert (
+        found["p4d.24xlarge", "us-east-1", "spot"] == 7.5 and found["g5.xlarge", "us-east-1", "spot"] == 0.45
+    )
 
 
 def test_a_catalogue_may_be_a_file_and_then_needs_its_date(table, tmp_path):

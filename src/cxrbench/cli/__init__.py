@@ -235,7 +235,7 @@ def main() -> None:
 
 
 def run_script(step: Callable[..., None]) -> None:
-    """Run ``step`` as a script of workflow/scripts: its options and messages are like a command's."""
+    """Run ``step`` as a script, with options and messages like a command's."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command()(step)
     with with_messages():

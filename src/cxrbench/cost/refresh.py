@@ -9,6 +9,7 @@ written unless asked for.
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ _WANTED = {
     "Pre Installed S/W": "NA", "CapacityStatus": "Used",
 }  # fmt: skip
 _OF_CATALOGUE = ("InstanceType", "Price", "SpotPrice", "Region")
+_LOCAL_ZONE = re.compile(r"\w+-\w+-az\d+|[a-z]+-[a-z]+-\d-.+")  # use1-atl2-az1, or us-east-1-atl-2a by name
 _READ = ("SKU", "Instance Type", "PricePerUnit", "Currency")
 _SECONDS = 30  # without an answer, or between two parts of it
 
@@ -169,7 +171,7 @@ def _catalogue(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFr
         name, where = row["InstanceType"], row["Region"]
         if name not in wanted or where not in REGIONS or region not in (where, EVERY_REGION):
             continue
-        if (row.get("AvailabilityZone") or "").count("-") > 1:  # use1-atl2-az1: a Local Zone, apart from it
+        if _LOCAL_ZONE.fullmatch(row.get("AvailabilityZone") or ""):  # in another city, at its own price
             continue
         for basis, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
             usd = float(row[column] or 0)
