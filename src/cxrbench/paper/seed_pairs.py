@@ -19,7 +19,7 @@ from cxrbench.results.pairs import PLATFORM, PRECISION, PROCESSOR, SEED
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
-from cxrbench.statistics.sources import SETTING
+from cxrbench.statistics.sources import MIN_RUNS, SETTING
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}
 WORDS = {  # of what is changed, in the order of figure and table
@@ -53,6 +53,23 @@ def counts(read: Results) -> Iterator[Fields]:
                     f"Above {DIFFERENCE}": above if metric in DEFINITIONS else "-",
                     "Median": sizes.median(),
                 }
+
+
+def behind_sources(read: Results) -> pd.DataFrame:
+    """The number of networks and the image size of the settings whose variance is divided by source: of those
+    with enough seeds, the size that most runs have. None without any."""
+    runs = [(group, len(read.of(group, "auroc", ENDPOINT))) for group in read.scored()]
+    rows = pd.DataFrame(
+        [
+            {"pixels": read.study.dataset(group[0]).pixels, "network": group[1], "runs": count}
+            for group, count in runs
+            if count >= MIN_RUNS and group[0] not in read.drawn
+        ]
+    )
+    if rows.empty:
+        return rows
+    found = rows.groupby("pixels").agg(networks=("network", "nunique"), runs=("runs", "sum"))
+    return found.nlargest(1, "runs").reset_index()
 
 
 def sources(read: Results) -> Table:
@@ -146,6 +163,7 @@ def precisions_of_most_seeds(read: Results) -> pd.DataFrame:
         "first": first,
         "second": second,
         "seeds": most,
+        "pixels": read.study.dataset(sides[0]).pixels,
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
         "networks": " and ".join(f"`{row.architecture}`" for row in chosen),
         "differences": ", ".join(
