@@ -25,6 +25,13 @@ def test_the_index_lists_every_page_by_reader() -> None:
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
 
 
+def test_no_link_leads_to_a_page_that_the_site_lacks(tmp_path: Path) -> None:
+    pages.write_pages(tmp_path / "site")
+    for page in (tmp_path / "site").rglob("*.md"):
+        for path, _ in pages.LINK.findall(page.read_text(encoding="utf-8")):
+            assert (page.parent / path).is_file(), f"{page.name} links to {path}"
+
+
 def test_every_fault_that_a_test_is_marked_with_is_on_the_page(tmp_path: Path) -> None:
     table = pages.faults(ROOT / "tests")
     marked = ran("git", "grep", "-hc", r"pytest\.mark\.fault(", "--", "tests", cwd=ROOT).stdout.split()
