@@ -277,7 +277,7 @@ def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Tab
                 dict.fromkeys(words(names) or "none" for names in (row.seeds_a, row.seeds_b))
             ),
         ),
-        "Metric": ("name", _metric),
+        "Metric": ("name", lambda row: in_words(row.label, row.metric)),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "Margin": "margin:given",
         "Could show": "smallest_margin:margin",
@@ -311,10 +311,6 @@ def parity_on_phantoms(read: Results) -> Table:
 def noise_floors(read: Results) -> Table:
     """Each platform against itself under other seeds."""
     return _parity_rows(read, drawn=None, floors=True)
-
-
-def _metric(row: Any) -> str:
-    return "mean AUROC" if (row.label, row.metric) == (MACRO, "auroc") else in_words(row.label, row.metric)
 
 
 def _verdict_on_pair(row: Any) -> str | Judgement:
