@@ -183,6 +183,9 @@ def test_published_values_stand_beside_their_own_finding() -> None:
     table = made.texts.set_index("Finding").loc[["Mass", "Edema"]]
     assert table["second"].tolist() == ["", "0.920"]
     assert table["nih128-64px a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
+    both = [pd.concat([rows, rows.assign(dataset="nih128-128px")]) for rows in (cells, metrics)]
+    read = made_up(literature=literature, cells=both[0], metrics=both[1], study=STUDY)
+    assert list(tables.published_beside_ours(read).texts)[1:] == ["nih128-128px a cpu", "first", "second"]
 
 
 NOTHING = {
