@@ -1,4 +1,4 @@
-"""Public collections are packed as they come, by the recipes of docs/collections.md; other forms of tables."""
+"""Public collections, packed as they come by the recipes of docs/collections.md; other forms of tables."""
 
 import gzip
 import re
