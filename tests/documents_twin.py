@@ -376,11 +376,13 @@ def priced() -> dict[str, Any]:
         rows += len(both.groupby(level=["region", "basis"]).ffill().dropna())
     speeds = pd.read_csv(ROOT / "data/reported.csv").set_index(["architecture", "target"]).images_per_second
     hours = (60_000 + 6_000 / 3) * 10 / 250 / 3600  # the example's job: scoring takes a third of training
-    trn2 = usd("trn2.3xlarge", "spot", "ap-southeast-4")
+    trn2, block = (usd("trn2.3xlarge", basis, "ap-southeast-4") for basis in ("spot", "capacity_block"))
     return {
         **ends("preprint", PREPRINT["low"], PREPRINT["high"]),
         **ends("spot", PREPRINT["low"] * min(spot), PREPRINT["high"] * max(spot)),
         "newest price": max(prices.query("instance == 'g5.xlarge'")["as_of"]),
+        "newest block": max(prices.query("instance == 'trn2.3xlarge'")["as_of"]),
+        **{"usd/trn2 block": block, "pays above/block": block / g5},
         **{"price pairs": rows, "spot/regions": len(regions), "usd/trn2.3xlarge": trn2},
         **{"usd/g5.xlarge": g5, "usd/g5 spot": g5_spot},
         **{"pays above": trn2 / g5_spot, "pays from": 20_000 / 12 / (1 - 0.77)},  # the example's ratio

@@ -97,7 +97,6 @@ def words_of(pdf: Path) -> str:
     ("name", "tables", "figure"),
     [
         ("resnet34", ["cells"], "cells"),
-        ("p3.16xlarge", ["prices"], "prices"),
         ("nih-128px", ["cells"], "cells"),
         ("cpu_channels_last", ["cells", "metrics", "cost"], "cells"),
     ],
@@ -108,6 +107,12 @@ def test_an_addition_is_in_tables_figure_and_paper(built: Path, name, tables, fi
     assert name in "".join(path.read_text() for path in (built / "results/tables").glob("table_*.csv"))
     assert name in words_of(built / f"figures/{figure}.pdf")
     assert name in words_of(built / "paper/paper.pdf")
+
+
+@pytest.mark.slow
+def test_a_new_instance_is_in_the_table_of_prices(built: Path) -> None:
+    for table in ("prices", "table_prices"):
+        assert "p3.16xlarge" in (built / f"results/tables/{table}.csv").read_text()
 
 
 @pytest.mark.slow

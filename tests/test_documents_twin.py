@@ -64,7 +64,9 @@ SAID = {
         "take {example/minutes} minutes and {example/usd} USD on a g5.xlarge ({usd/g5.xlarge} USD an hour, "
         "us-east-1, on demand, {newest price}). ",
         "costs as much as {example/runs} such runs.",
-        "only above {pays above} times the images/s of a g5.xlarge, on a trn2.3xlarge,",
+        "only above {pays above/block} to {pays above} times the images/s of a g5.xlarge, on a trn2.3xlarge,",
+        "({usd/trn2 block} USD an hour in ap-southeast-4, {newest block}), over a g5.xlarge on demand "
+        "({usd/g5.xlarge}).",
         "({usd/trn2.3xlarge} USD an hour in ap-southeast-4, {usd/g5 spot} in us-east-1).",
         f"So {RATIO} the cost would mean",
         "if you spend more than {pays from} USD a month.",

@@ -1,4 +1,4 @@
-"""Public collections are packed as they come, by the recipes of docs/own-data.md; other forms of tables."""
+"""Public collections, packed as they come by the recipes of docs/collections.md; other forms of tables."""
 
 import gzip
 import re
@@ -18,7 +18,7 @@ from cxrbench.study.config import TableSource
 from cxrbench.study.names import UserError
 from own_images import a_source, dicom, drawn, encoded, picture, written
 
-PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/collections.md").read_text(encoding="utf-8")
 PADCHEST = "PADCHEST_chest_x_ray_images_labels_160K_01.02.19.csv"
 
 

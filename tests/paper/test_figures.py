@@ -16,6 +16,7 @@ from cxrbench.paper.items import as_text
 from cxrbench.paper.power import corrected
 from cxrbench.paper.results import Results, parity_drawn
 from cxrbench.statistics.estimates import estimate_cell
+from cxrbench.statistics.metrics import ENDPOINT
 from cxrbench.statistics.parity import COLUMNS, Margins, family, parity
 from cxrbench.study.config import read_study
 from cxrbench.study.names import Cell
@@ -182,6 +183,9 @@ def test_published_values_stand_beside_their_own_finding() -> None:
     table = made.texts.set_index("Finding").loc[["Mass", "Edema"]]
     assert table["second"].tolist() == ["", "0.920"]
     assert table["nih128-64px a cpu"].tolist() == ["0.500 (0.400 to 0.700)", "0.600 (0.400 to 0.700)"]
+    both = [pd.concat([rows, rows.assign(dataset="nih128-128px")]) for rows in (cells, metrics)]
+    read = made_up(literature=literature, cells=both[0], metrics=both[1], study=STUDY)
+    assert list(tables.published_beside_ours(read).texts)[1:] == ["nih128-128px a cpu", "first", "second"]
 
 
 NOTHING = {
@@ -215,7 +219,8 @@ def test_panels_keep_their_size_beside_a_long_legend(tmp_path: Path) -> None:
     scores = many.assign(metric="auroc", label="macro", value=0.7, ci_low=0.6, ci_high=0.8)
     no_means = NO_CELLS.rename(columns={"value": "mean"})
     read = made_up(cells=many, metrics=scores, spread=no_means, folder=tmp_path, study=STUDY)
-    assert texts(figures.seed_spread(read)).count("one seed") == len(many)
+    seeds = figures.seed_spread(replace(read, metrics=scores.assign(label=ENDPOINT)))
+    assert texts(seeds).count("one seed") == len(many)
     with plt.rc_context(figures.STYLE):
         drawn = {
             "auroc": (figures.auroc_per_label(read), 2.0),
@@ -231,6 +236,23 @@ def test_panels_keep_their_size_beside_a_long_legend(tmp_path: Path) -> None:
             box = legend and legend.get_window_extent()
             assert box is None or min(box.x0, box.y0) > -0.03 * figure.dpi, name  # its invisible frame
         plt.close(figure)
+
+
+def test_dots_and_marks_of_every_network_are_of_the_declared_endpoint() -> None:
+    cells = pd.DataFrame({"cell": f"nih/a/cpu/seed{seed}", "seed": seed} for seed in range(3))
+    cells = cells.assign(dataset="nih128-64px", architecture="a", platform="cpu", status="ok")
+    values = {ENDPOINT: [0.61, 0.62, 0.63], "macro": [0.71, 0.72, 0.73]}
+    rows = [cells.assign(label=label, value=of_seeds) for label, of_seeds in values.items()]
+    scores = pd.concat(rows).assign(metric="auroc", ci_low=0.6, ci_high=0.8)
+    means = scores[scores["seed"] == 1].rename(columns={"value": "mean"})
+    (axes,) = figures.seed_spread(made_up(cells=cells, metrics=scores, spread=means, study=STUDY)).axes
+    drawn = [part.get_offsets()[:, 0] for part in axes.collections if isinstance(part, PathCollection)]
+    assert [list(x) for x in drawn] == [values[ENDPOINT], [0.62]]
+    assert axes.get_xlabel() == "main endpoint (mean AUROC) on test images"
+
+
+def test_macro_auroc_has_the_name_that_methods_give_it(compared: pd.DataFrame) -> None:
+    assert set(printed(compared)["Metric"]) >= {"main endpoint", "macro AUROC", "macro F1"}
 
 
 def test_bars_over_several_seeds_are_intervals_of_their_mean(read: Results) -> None:

@@ -27,6 +27,7 @@ from cxrbench.study.files import write_csv
 PRICES, STUDY = ROOT / "data/prices.csv", ROOT / "config/config.yaml"
 CELL = Path("nih128-64px/resnet18/cpu/seed0")
 NEW = "g7.xlarge"
+COMPARED = ["trn1.2xlarge", "g5.2xlarge", "trn1.32xlarge", "p4d.24xlarge", "p5.48xlarge", "p5en.48xlarge"]
 ROWS = (
     f"{NEW},us-east-1,on_demand,0.5,L4,1,24,1,4,32,a test,2026-11-01,,,\n"
     f"{NEW},us-east-1,spot,0.4,L4,1,24,1,4,32,a test,2026-11-01,,,\n"
@@ -73,6 +74,7 @@ def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None
     at = names.index(NEW)
     points = [point for line in figure.axes[0].lines for point in zip(*line.get_data(), strict=True)]
     assert {float(x) for x, y in points if y == at} == {0.5, 0.4}
+    assert set(names) == {NEW, *COMPARED, "c7a.large", "trn1n.32xlarge"}
     plt.close(figure)
 
 

@@ -14,7 +14,7 @@ from cxrbench.compile.audit import read_audit
 from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, score
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
-from cxrbench.paper import items, tables
+from cxrbench.paper import items, seed_pairs, tables
 from cxrbench.paper.formats import Judgement, Parts, PlusMinus, Range, Table, Value, WithInterval, text
 from cxrbench.paper.items import as_latex, as_text
 from cxrbench.paper.latex import macros, placed
@@ -52,6 +52,15 @@ def test_a_mean_over_seeds_has_its_own_interval(values: list[float], shown: str)
     if len(values) > 1:
         with pytest.raises(ValueError):
             with_interval(metrics)  # networks are not averaged with their intervals
+
+
+def test_a_variance_stands_beside_its_error_where_one_was_computed() -> None:
+    rows = pd.DataFrame({"metric": "f1_macro", "source": ["seed", "setting"], "network": [None, "a"]})
+    rows = rows.assign(
+        variance=[1.87e-6, -4.4e-6], error=[5.32e-6, np.nan], sd=[0.0014, 0], fraction=0.01, p=0.9
+    )
+    shown = seed_pairs.sources(made_up(sources=rows)).texts
+    assert shown[["Variance", "Error"]].to_numpy().tolist() == [["1.9e-06", "5.3e-06"], ["-4.4e-06", ""]]
 
 
 @pytest.mark.parametrize(("seeds", "interval"), [(3, "setting, 3 seeds"), (1, "one network")])

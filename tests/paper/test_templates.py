@@ -81,7 +81,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     assert 0.5 < hours["small", "g5.xlarge"] < 2 and 16 < hours["large", "g5.xlarge"] < 32
     assert 10 * 24 < hours["very large", "g5.xlarge"] < 18 * 24
     small = table.loc["small"]["usd_middle"]
-    assert (small[["g5.xlarge", "g6.xlarge", "p5.4xlarge"]] - small["g6e.xlarge"] < 0.5).all()
+    assert (small[["g5.xlarge", "g6.xlarge", "g7e.2xlarge", "p5.4xlarge"]] - small["g6e.xlarge"] < 0.5).all()
     in_a_day = hours["very large"][hours["very large"] < 24].index
     assert set(in_a_day) == {"p4d.24xlarge", "p5.48xlarge"}
     one, cheapest = table.loc[("very large", "p5.4xlarge")], table.loc[("very large", "g6e.xlarge")]
@@ -110,6 +110,8 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
     usd = hours * here["usd_per_hour"]
     row = thresholds(prices, "g5.xlarge", Pricing()).iloc[0]
     quality = leave_one_card_out()
+    blocks = prices[prices["basis"] == "capacity_block"]
+    trn2 = blocks.loc[blocks["instance"] == row["instance"], "usd_per_hour"]
     for sentence in (
         f"costs {min(shares):.2f} to {max(shares):.2f} times as much on a trn1.2xlarge",
         f"{PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that Trainium's share "
@@ -117,7 +119,8 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"take {60 * hours:.0f} minutes and {usd:.2f} USD on a g5.xlarge ({here['usd_per_hour']} USD an "
         f"hour, us-east-1, on demand, {here['as_of']})",
         f"A port of 20,000 USD costs as much as {20_000 / usd:,.0f} such runs",
-        f"above {row['price_ratio']:.2f} times the images/s of a g5.xlarge**, on a {row['instance']}",
+        f"above {trn2.min() / here['usd_per_hour']:.2f} to {row['price_ratio']:.2f} times the images/s of a "
+        f"g5.xlarge**, on a {row['instance']}",
         f"({row['usd_per_hour']} USD an hour in {row['region']}, {row['usd_per_hour_gpu']} in",
         f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
         f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
@@ -125,8 +128,6 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
     ):
         assert sentence in said(), sentence
     assert row["mixed"] == "two regions" and math.isclose(row["usd_per_hour"], 2.7396)
-    blocks = prices[prices["basis"] == "capacity_block"]
-    trn2 = blocks.loc[blocks["instance"] == "trn2.3xlarge", "usd_per_hour"]
     assert f"On {blocks['as_of'].max()} a block of trn2.3xlarge cost {trn2.min()} USD an hour" in said()
     assert len(prices[prices["basis"].str.startswith("reserved")]) == 2
 

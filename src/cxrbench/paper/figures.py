@@ -27,7 +27,7 @@ from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, real_first
 from cxrbench.results.matrix import NOT_RUN, in_words, matrix, tally
 from cxrbench.statistics.calibration import reliability
-from cxrbench.statistics.metrics import MACRO
+from cxrbench.statistics.metrics import ENDPOINT, MACRO
 from cxrbench.statistics.predictions import findings_of
 from cxrbench.statistics.sample import sample_of
 from cxrbench.study.files import written_aside
@@ -342,11 +342,11 @@ def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
 
 
 def seed_spread(read: Results) -> Figure:
-    """Draw macro AUROC per seed with its interval (thin), and their mean with that over seeds too; of drawn
-    images only where there are no others."""
+    """Draw the main endpoint per seed with its interval (thin), and its mean with that over seeds too; of
+    drawn images only where there are no others."""
     rows, means = (
         with_network(
-            read, real_first(table.query("metric == 'auroc' and label == 'macro'"), read.cells)
+            read, real_first(table.query(f"metric == 'auroc' and label == '{ENDPOINT}'"), read.cells)
         ).assign(name=lambda rows: [*rows[GROUP].itertuples(index=False, name=None)])
         for table in (read.metrics, read.spread)
     )
@@ -370,7 +370,7 @@ def seed_spread(read: Results) -> Figure:
     axes.scatter(means["mean"], y, 120, means["colour"], marker="|", linewidths=1.5)
     for row in rows[size == 1].itertuples():
         axes.text(row.ci_high, line[row.name], " one seed", va="center", fontsize=7, color="0.4")
-    axes.set_xlabel("macro AUROC on test images")
+    axes.set_xlabel("main endpoint (mean AUROC) on test images")
     axes.margins(x=0.12)
     return figure
 

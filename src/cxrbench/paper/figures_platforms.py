@@ -188,17 +188,15 @@ def throughput(read: Results) -> Figure:
 
 
 def prices_by_instance(read: Results) -> Figure:
-    """Draw the hourly price of every instance of a region for training, rented by itself, by basis; a
-    line starts at the oldest. Of those with the same accelerators and a single price, the
-    cheapest stands."""
-    prices = read.csv("prices")
-    prices = prices[prices["accelerator"].map(_trains) & (prices["basis"] != "sagemaker")]
-    least = prices.groupby(["accelerator", "accelerators"])["usd_per_hour"].transform("min")
-    single = prices.groupby("instance")["usd_per_hour"].transform("size") == 1
-    prices = prices[~(single & (prices["usd_per_hour"] > least) & (prices["accelerators"] > 0))]
+    """Draw the hourly price in a region by basis of the study's instances, those whose prices are divided
+    and every Trainium for training, rented by itself; a line starts at the oldest."""
+    prices, ratios = read.csv("prices"), read.csv("ratios")
+    chosen = [*read.study.prices.instances.values(), *ratios["instance"], *ratios["baseline"]]
+    chosen = prices["instance"].isin(chosen) | prices["accelerator"].map(_trains_on_neuron)
+    prices = prices[chosen & (prices["basis"] != "sagemaker")]
     names = list(prices["instance"].unique()[::-1])
     prices = prices.assign(y=prices["instance"].map(names.index))
-    figure, axes = lines_named(names, 0.14, 0.8)
+    figure, axes = lines_named(names, 0.2, 0.8)
     for basis, colour, marker in styled(BASES):
         newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
         label = basis.replace("_", " ") if len(newest) else None
@@ -216,6 +214,7 @@ def prices_by_instance(read: Results) -> Figure:
     return figure
 
 
-def _trains(accelerator: object) -> bool:
-    """Whether an instance with this accelerator (none: a CPU) is for training."""
-    return accelerator not in DEVICES or DEVICES[str(accelerator)].training != "inference"
+def _trains_on_neuron(accelerator: object) -> bool:
+    """Whether this is a Trainium that is, or was, for training."""
+    device = DEVICES.get(str(accelerator))
+    return device is not None and device.family == "neuron" and device.training != "inference"

@@ -34,8 +34,8 @@ JOBS = (
     Job("very large", 2_000_000, 512, 30, "convnext_base"),
 )
 INSTANCES = (
-    *("g6.xlarge", "g5.xlarge", "g6e.xlarge", "g5.12xlarge", "g6e.12xlarge", "p4d.24xlarge", "p5.4xlarge"),
-    "p5.48xlarge",
+    *("g6.xlarge", "g5.xlarge", "g6e.xlarge", "g7e.2xlarge", "g5.12xlarge", "g6e.12xlarge", "p4d.24xlarge"),
+    *("p5.4xlarge", "p5.48xlarge"),
 )
 PRICES = Path("data/prices.csv")
 GPU = "g5.xlarge"  # that ports are judged against
@@ -108,6 +108,17 @@ def example(read: Results) -> pd.DataFrame:
 def threshold(read: Results) -> pd.DataFrame:
     """The row of :func:`~cxrbench.cost.ratios.thresholds` of the cheapest instance that can be trained on."""
     return thresholds(read_prices(PRICES), GPU, read.study.prices).head(1)
+
+
+def block_threshold(read: Results) -> pd.DataFrame:
+    """The cheapest capacity block of that instance over the GPU; no row where a price is missing."""
+    pricing = read.study.prices
+    with suppress(NoPrice):
+        gpu = price(read_prices(PRICES), GPU, pricing.region, pricing.basis, pricing.as_of)
+        blocks = capacity_blocks(read)
+        blocks = blocks[blocks["instance"].isin(threshold(read)["instance"])].nsmallest(1, "usd_per_hour")
+        return blocks.assign(price_ratio=blocks["usd_per_hour"] / gpu["usd_per_hour"])
+    return pd.DataFrame()
 
 
 def inference_of_a_convnext(read: Results) -> pd.DataFrame:

@@ -81,7 +81,8 @@ def sources(read: Results) -> Table:
         "Score": ("name", lambda row: SCORES["auroc" if row.metric == ENDPOINT else row.metric]),
         "Source": ("name", _source_in_words),
         "SD": "sd:fine",
-        "Variance": ("scientific", lambda row: row.variance),
+        "Variance": "variance:scientific",
+        "Error": "error:scientific",
         "Fraction": ("share", lambda row: row.fraction),
         "p": "p:ratio",
     }

@@ -189,15 +189,14 @@ def _needed(seeds: pd.Series) -> Parts:
 
 
 def published_beside_ours(read: Results) -> Table:
-    """Published AUROC of the same split beside our best on the main dataset and on the largest images."""
-    best = read.best()
-    if best is None or read.literature.empty:
+    """Published AUROC of the same split beside our best on the largest images, on the main dataset if those
+    have none; the table of AUROC has the others of the main dataset."""
+    if (best := read.best()) is None or read.literature.empty:
         return Table(pd.DataFrame())
     rows = read.rows_of_cells(read.literature, best)
     labels = list(rows["label"].unique())  # a source may lack findings, or list them in another order
-    columns = {}
-    for group in dict.fromkeys((best, read.largest() or best)):
-        columns[" ".join(group)] = [read.mean(group, "auroc", label) for label in labels]
+    ours = read.largest() or best
+    columns = {" ".join(ours): [read.mean(ours, "auroc", label) for label in labels]}
     for source, values in rows.groupby("source", sort=False):
         repository = re.search(r"github\.com/([\w.-]+/[\w.-]+)", values["citation"].iloc[0])
         name = repository[1] if repository else words(source)
@@ -277,7 +276,7 @@ def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Tab
                 dict.fromkeys(words(names) or "none" for names in (row.seeds_a, row.seeds_b))
             ),
         ),
-        "Metric": ("name", _metric),
+        "Metric": ("name", lambda row: in_words(row.label, row.metric)),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "Margin": "margin:given",
         "Could show": "smallest_margin:margin",
@@ -311,10 +310,6 @@ def parity_on_phantoms(read: Results) -> Table:
 def noise_floors(read: Results) -> Table:
     """Each platform against itself under other seeds."""
     return _parity_rows(read, drawn=None, floors=True)
-
-
-def _metric(row: Any) -> str:
-    return "mean AUROC" if (row.label, row.metric) == (MACRO, "auroc") else in_words(row.label, row.metric)
 
 
 def _verdict_on_pair(row: Any) -> str | Judgement:
