@@ -46,7 +46,9 @@ class Parts:
         """The mean of these and ``others``, networks that scored the same images."""
         if not others:
             return self
-        means = (np.mean([getattr(parts, name) for parts in (self, *others)], axis=0) for name in _AVERAGED)
+        means = (
+            np.mean([getattr(parts, name).T for parts in (self, *others)], axis=0).T for name in _AVERAGED
+        )
         return replace(self, **dict(zip(_AVERAGED, means, strict=True)))
 
 
@@ -178,12 +180,21 @@ def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
     ([0.674, 0.786], [0.04, 0.034], (100, 2))
     """
     n, labels = sample.labels.shape
-    influence, share = np.zeros((2, n, labels))
+    influence, share = empty_parts(n, labels)
     columns = _of_labels(sample, lambda k: _one_label(sample, k, by_patient, influence[:, k], share[:, k]))
     value, of_patients, freedom = zip(*columns, strict=True)
     fewest = np.minimum(sample.positive_clusters(sample.labels), sample.positive_clusters(sample.negative))
     parts = Parts(np.array(value), influence, share, sample.labels, fewest)
     return Estimate(parts.value, np.column_stack(of_patients), np.array(freedom), parts)
+
+
+def empty_parts(images: int, labels: int) -> np.ndarray:
+    """Zeros (2, ``images``, ``labels``); labels have the slower index, since each is filled by itself.
+
+    >>> empty_parts(3, 2).shape
+    (2, 3, 2)
+    """
+    return np.zeros((2, labels, images)).transpose(0, 2, 1)
 
 
 def _of_labels(sample: Sample, score: Callable[[int], _T]) -> list[_T]:
@@ -212,9 +223,9 @@ def _one_label(
     parts, freedoms, variances = np.zeros(sample.n_clusters), [], []
     for part in (positive, ~positive):
         clusters, weight = of[part], weights[part]
-        influence[rows[part]] = weight * (place[part] - value) / weight.sum()
-        share[rows[part]] = weight / weight.sum()
-        sums = np.bincount(clusters, influence[rows[part]], sample.n_clusters)
+        images = weight * (place[part] - value) / weight.sum()
+        influence[rows[part]], share[rows[part]] = images, weight / weight.sum()
+        sums = np.bincount(clusters, images, sample.n_clusters)
         held = np.bincount(clusters, weight, sample.n_clusters) / weight.sum()
         count = np.count_nonzero(held)
         if count < 2:
@@ -241,7 +252,7 @@ def average_precision(sample: Sample) -> Estimate:
     """
     n, labels = sample.labels.shape
     positive, negative = (sample.positive_clusters(part) for part in (sample.labels, sample.negative))
-    influence, share = np.zeros((2, n, labels))
+    influence, share = empty_parts(n, labels)
     columns = _of_labels(sample, lambda k: _precision_of(sample, k, influence[:, k], share[:, k]))
     value, of_patients = zip(*columns, strict=True)
     freedom = np.where(positive > 1, positive - 1.0, np.nan)

@@ -15,7 +15,7 @@ A label that is not known counts in no sum; image-level measures use only images
 
 import numpy as np
 
-from cxrbench.statistics.auroc import Parts
+from cxrbench.statistics.auroc import Parts, empty_parts
 from cxrbench.statistics.sample import Sample, Thresholds
 
 BINS = 15  # of the calibration error, with equally many images each (Nixon et al. 2019, "adaptive")
@@ -78,10 +78,14 @@ def samples_f1(truth: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.nda
     >>> values.round(3).tolist(), empty.tolist()
     ([0.667, 0.0], [False, True])
     """
-    # Products with ones: sums of booleans along a row are seven times slower, and these are exact.
-    true, called, ones = (part.astype(np.float32) for part in (truth, calls, np.ones(truth.shape[1])))
-    size, both = ((part @ ones).astype(float) for part in (true + called, true * called))
-    return 2 * both / np.maximum(size, 1), size == 0
+    # with labels in the slower index, sums over them are sums of whole rows of memory
+    parts, kind = (
+        map(np.asfortranarray, (truth, calls, truth & calls)),
+        np.min_scalar_type(2 * truth.shape[1]),
+    )
+    true, called, both = (part.sum(axis=1, dtype=kind) for part in parts)
+    size = true + called
+    return 2.0 * both / np.maximum(size, 1), size == 0
 
 
 def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndarray) -> Sums:
@@ -97,7 +101,7 @@ def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndar
     images = {"total": sample.counts, "squares": (sample.scores - sample.labels) ** 2 * sample.counts}
     if thresholds is not None:
         images |= _called(sample, thresholds, counted & thresholds.tuned)
-    sums = {name: (sample.of_patient @ values).astype(np.float32) for name, values in images.items()}
+    sums = {name: sample.by_cluster(values).astype(np.float32) for name, values in images.items()}
     return sums | {"gaps": np.hstack([_bin_gaps(sample, k) for k in range(sample.labels.shape[1])])}
 
 
@@ -106,8 +110,9 @@ def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
     positive, scores, clusters = sample.of_label(label)
     if not len(scores):
         return np.zeros((sample.n_clusters, BINS), dtype=np.float32)
-    edges = np.quantile(scores, np.arange(1, BINS) / BINS)
-    cells = clusters.astype(np.int64) * BINS + np.searchsorted(edges, scores, side="right")
+    edges = np.quantile(np.sort(scores), np.arange(1, BINS) / BINS)
+    place = (scores >= edges[:, None]).sum(axis=0, dtype=np.uint8)  # faster than a search among so few
+    cells = clusters.astype(np.int64) * BINS + place
     gaps = np.bincount(cells, positive - scores, sample.n_clusters * BINS)
     return gaps.reshape(sample.n_clusters, BINS).astype(np.float32)
 
@@ -145,12 +150,12 @@ def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> di
     >>> parts.value.round(3).tolist(), parts.influence.shape
     ([0.595, 0.649], (200, 2))
     """
-    called = {name: part.astype(float) for name, part in _called(sample, thresholds, tuned).items()}
-    positive, negative = called["positive"], called["decisions"] - called["positive"]
-    right = negative - (called["strict_called"] - called["strict_hits"])
+    called = _called(sample, thresholds, tuned)
+    positive, negative = called["positive"], called["decisions"] & ~called["positive"]
+    right = negative & ~called["strict_called"]
     fewest = [sample.positive_clusters(part) for part in (sample.labels, sample.negative)]
     means = {
-        "f1": (2 * called["hits"], called["called"] + positive, fewest[0]),
+        "f1": (2 * called["hits"].astype("uint8"), called["called"].astype("uint8") + positive, fewest[0]),
         "sensitivity_at_specificity_90": (called["strict_hits"], positive, fewest[0]),
         "specificity_at_that_threshold": (right, negative, fewest[1]),
     }
@@ -159,12 +164,13 @@ def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> di
 
 def _mean_of(tuned: np.ndarray, hits: np.ndarray, weight: np.ndarray, patients: np.ndarray) -> Parts:
     """The parts of the sum of ``hits`` over that of ``weight``, each (n, tuned labels)."""
-    influence, share = np.zeros((2, len(hits), len(tuned)))
-    total, value = np.maximum(weight.sum(axis=0), 1), np.full(len(tuned), np.nan)
-    value[tuned] = hits.sum(axis=0) / total
-    influence[:, tuned] = (hits - weight * value[tuned]) / total
-    share[:, tuned] = weight / total
-    return Parts(value, influence, share, np.ones(share.shape, dtype=bool), np.asarray(patients))
+    influence, share = empty_parts(len(hits), len(tuned))
+    value = np.full(len(tuned), np.nan)
+    for k, hit, counted in zip(np.flatnonzero(tuned), hits.T, weight.T, strict=True):
+        total = max(counted.sum(), 1)
+        value[k] = hit.sum() / total
+        influence[:, k], share[:, k] = (hit - counted * value[k]) / total, counted / total
+    return Parts(value, influence, share, np.ones_like(share, dtype=bool), np.asarray(patients))
 
 
 def totals_of(sums: Sums) -> Sums:
@@ -191,7 +197,7 @@ def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray)
     same = {"decisions": labelled, "positive": truth, "whole": whole[:, None], "total": whole[:, None] | True}
     # with labels in the slower index, sums over them are sums of whole rows of memory
     sets, ranks = np.asfortranarray(truth[whole]), np.asfortranarray(scores[whole])
-    of_images = [samples_f1(sets, ranks >= cut) for cut in cuts]
+    of_images = (samples_f1(sets, ranks >= cut) for cut in cuts)
     return {
         **{name: np.tile(part.sum(axis=0, dtype=float), (times, 1)) for name, part in same.items()},
         **{"called": calls_at(labelled, scores, cuts), "hits": calls_at(truth, scores, cuts)},
@@ -227,7 +233,7 @@ def calls_at(images: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> 
     cuts = np.broadcast_to(thresholds.T, (images.shape[1], len(thresholds)))
     calls = np.empty(cuts.shape[::-1])
     for k, cut in enumerate(cuts):
-        ordered = np.sort(scores[images[:, k], k])
+        ordered = np.sort(scores[:, k][images[:, k]])
         calls[:, k] = len(ordered) - np.searchsorted(ordered, cut, side="left")
     return calls
 

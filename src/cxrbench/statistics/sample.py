@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.predictions import findings_of, labels_of, scores_of
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 BLOCK_BYTES = 32 << 20  # of weights held at a time
 BLOCK_LEAST = 16  # replicates in a block, however many clusters
@@ -74,20 +70,20 @@ class Sample:
     def of_label(self, k: int | np.integer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Labels, scores and clusters (m,) of the images whose label ``k`` is known."""
         rows = ~self.unknown[:, k]
-        return self.labels[rows, k], self.scores[rows, k], self.clusters[rows]
+        return self.labels[:, k][rows], self.scores[:, k][rows], self.clusters[rows]
 
     @cached_property
     def complete(self) -> np.ndarray:
         """Whether all labels of each image (n,) are known: image-level measures use only these."""
         return np.asarray(~self.unknown.any(axis=1))
 
-    @cached_property
-    def of_patient(self) -> csr_array:
-        """A matrix (clusters, n) whose product with what is by image sums the images of each patient."""
-        from scipy.sparse import csr_array  # slow, and reading metrics.csv does without it
-
-        ones, own = np.ones(self.n_images), (self.clusters, np.arange(self.n_images))
-        return csr_array((ones, own), shape=(self.n_clusters, self.n_images))
+    def by_cluster(self, images: np.ndarray) -> np.ndarray:
+        """Each patient's sums (clusters, K) of what is by image (n, K); of a mask, counts."""
+        if images.dtype == bool:
+            columns = [np.bincount(self.clusters[part], minlength=self.n_clusters) for part in images.T]
+        else:
+            columns = [np.bincount(self.clusters, part, self.n_clusters) for part in images.T]
+        return np.column_stack(columns) if columns else np.zeros((self.n_clusters, 0))
 
     def as_images(self) -> Sample:
         """The same images, each its own cluster: the assumption that patients do not matter."""
@@ -102,7 +98,7 @@ class Sample:
 
     def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
         """The number of clusters with a true image in each column of ``positive`` (n, K)."""
-        return np.count_nonzero(self.of_patient @ positive, axis=0)
+        return np.count_nonzero(self.by_cluster(positive), axis=0)
 
 
 def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
