@@ -28,16 +28,16 @@ _LEAST = 0.25  # of the predicted variance is left where a patient's positive an
 
 
 class Class(NamedTuple):
-    """One class of a finding, by the patients (P,) that have images of it: their numbers, ``total``
-    influence, ``share``, sums of squared shares, of residuals and of their squares, and numbers of images."""
+    """One class of a finding, by the patients (P,) that have images of it: their numbers, how many ``images``
+    they have, ``total`` influence, ``share``, sums of squared shares, of residuals and of their squares."""
 
     patients: np.ndarray
+    images: np.ndarray
     total: np.ndarray
     share: np.ndarray
     squares: np.ndarray
     residual: np.ndarray
     residual_squares: np.ndarray
-    images: np.ndarray
 
     @property
     def spread(self) -> float:
@@ -87,14 +87,14 @@ def _class(sample: Sample, parts: Parts, label: int, positive: bool) -> Class:
     patients = np.flatnonzero(images)
     if not np.array_equal(patients, clusters):  # some have several images
         sums = [np.bincount(clusters, part)[patients] for part in sums]
-    return Class(patients, *sums, images[patients])
+    return Class(patients, images[patients], *sums)
 
 
 def adjusted(part: Class) -> np.ndarray:
     """CR2's adjusted sums (P,), whose squares add up to the variance.
 
-    >>> part = np.full(4, 0.25)  # four patients alike
-    >>> adjusted(Class(np.arange(4), 0.1 * part, part, part**2, part, part**2, np.ones(4))).round(4).tolist()
+    >>> one, share = np.ones(4), np.full(4, 0.25)  # four patients alike
+    >>> adjusted(Class(np.arange(4), one, 0.1 * share, share, share**2, one, one)).round(4).tolist()
     [0.0289, 0.0289, 0.0289, 0.0289]
     """
     return np.asarray(part.total / np.sqrt(1 - part.share))
