@@ -99,7 +99,7 @@ def test_a_mean_of_each_class_has_clubsandwichs_variance_and_degrees():
     numbers = np.unique(table["chick"], return_inverse=True)[1].astype(np.int32)
     images = np.arange(len(table))
     sample = Sample(images, members, share, numbers, 50, True, tuple("1234"), np.zeros_like(members))
-    classes = [_class(sample, parts, k, positive=True) for k in range(4)]
+    classes = [_class(sample, parts, True, k) for k in range(4)]
     variance = [(adjusted(part) ** 2).sum() for part in classes]
     expected = [36.7529892401706, 98.8393827160491, 74.5041975308640, 23.0989414232519]
     assert variance == pytest.approx(expected, rel=1e-8)
@@ -126,7 +126,7 @@ def test_variance_of_auroc_is_cr2s_of_the_regression_on_its_two_classes():
     x = np.column_stack([positive, ~positive]).astype(float)
     variance, _ = dense_cr2(x, influence / share, sample.clusters, np.ones(2), np.eye(len(share)))
     sums = np.zeros(sample.n_clusters)
-    for part in (_class(sample, found.parts, 0, positive) for positive in (True, False)):
+    for part in (_class(sample, found.parts, positive, 0) for positive in (True, False)):
         sums[part.patients] += adjusted(part)
     assert (sums**2).sum() == pytest.approx(variance, abs=1e-8 * variance)
 
@@ -137,7 +137,7 @@ def test_variance_of_f1_and_sensitivity_is_cr2s_of_a_mean():
     parts = tuned_parts(test, thresholds, thresholds.tuned)
     for metric, found in parts.items():
         k = 3
-        ours = (adjusted(_class(test, found, k, positive=True)) ** 2).sum()
+        ours = (adjusted(_class(test, found, True, k)) ** 2).sum()
         counted = found.share[:, k] > 0
         weights = np.sqrt(found.share[counted, k])
         y = found.influence[counted, k] / found.share[counted, k]

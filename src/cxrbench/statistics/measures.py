@@ -16,7 +16,7 @@ A label that is not known counts in no sum; image-level measures use only images
 import numpy as np
 
 from cxrbench.statistics.auroc import Parts, empty_parts
-from cxrbench.statistics.sample import Sample, Thresholds
+from cxrbench.statistics.sample import Sample, Thresholds, in_threads
 
 BINS = 15  # of the calibration error, with equally many images each (Nixon et al. 2019, "adaptive")
 
@@ -197,13 +197,16 @@ def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray)
     same = {"decisions": labelled, "positive": truth, "whole": whole[:, None], "total": whole[:, None] | True}
     # with labels in the slower index, sums over them are sums of whole rows of memory
     sets, ranks = np.asfortranarray(truth[whole]), np.asfortranarray(scores[whole])
-    of_images = (samples_f1(sets, ranks >= cut) for cut in cuts)
+    of_images = in_threads(
+        lambda cut: [part.sum() for part in samples_f1(sets, ranks >= cut)], list(cuts), times * scores.size
+    )
+    both = np.vstack([cuts, strict])
+    called, strict_called = np.split(calls_at(labelled, scores, both), 2)
+    hits, strict_hits = np.split(calls_at(truth, scores, both), 2)
     return {
         **{name: np.tile(part.sum(axis=0, dtype=float), (times, 1)) for name, part in same.items()},
-        **{"called": calls_at(labelled, scores, cuts), "hits": calls_at(truth, scores, cuts)},
-        "strict_hits": calls_at(truth, scores, strict),
-        "strict_called": calls_at(labelled, scores, strict),
-        "samples": np.array([(values.sum(), empty.sum()) for values, empty in of_images]),
+        **{"called": called, "hits": hits, "strict_hits": strict_hits, "strict_called": strict_called},
+        "samples": np.array(of_images),
         **_image_level_at(sample.abnormal[whole, None], sample.scores[whole].max(axis=1), thresholds),
     }
 

@@ -14,12 +14,13 @@ useless. So for a single finding (:func:`variance_of`)
   simulated coverage and width (docs/statistics.md).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from cxrbench.statistics.auroc import Parts
-from cxrbench.statistics.sample import Sample
+from cxrbench.statistics.sample import Sample, in_threads
 
 PRIOR = 15.0  # degrees of freedom of the predicted variance
 PRIOR_PATIENTS = 10.0  # weight of what the findings share in the variance of one image
@@ -63,8 +64,9 @@ def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
     >>> [part.round(4).tolist() for part in variance_of(scored()[0], auroc(scored()[0]).parts)]
     [[0.0016, 0.0011], [42.0, 36.0]]
     """
-    enough = parts.patients >= FEWEST
-    classes = [[_class(sample, parts, k, positive) for k in range(len(enough))] for positive in (True, False)]
+    enough, size = parts.patients >= FEWEST, parts.share.size
+    of = (partial(_class, sample, parts, positive) for positive in (True, False))
+    classes = [in_threads(class_of, range(len(enough)), size) for class_of in of]
     both = [(one.among(two), two.among(one)) for one, two in zip(*classes, strict=True)]
     with np.errstate(divide="ignore", invalid="ignore"):
         observed = np.array([(adjusted(part) ** 2).sum() for of_class in classes for part in of_class])
@@ -77,7 +79,7 @@ def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
     return np.where(unknown, np.nan, variance), np.where(unknown, np.nan, degrees)
 
 
-def _class(sample: Sample, parts: Parts, label: int, positive: bool) -> Class:
+def _class(sample: Sample, parts: Parts, positive: bool, label: int) -> Class:
     rows = np.flatnonzero((parts.positive[:, label] == positive) & (parts.share[:, label] > 0))
     clusters = sample.clusters[rows]
     influence, share = parts.influence[:, label][rows], parts.share[:, label][rows]
