@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class Estimate:
     freedom: np.ndarray
     parts: Parts | None = None
 
-    @property
+    @cached_property
     def error(self) -> np.ndarray:
         """Standard errors (K,)."""
         return np.sqrt((self.influence**2).sum(axis=0))

@@ -95,14 +95,25 @@ def patient_sums(sample: Sample, thresholds: Thresholds | None, counted: np.ndar
 
     >>> from cxrbench.statistics.examples import scored
     >>> sums = patient_sums(*scored(), counted=np.array([True, True]))  # of 100 patients
-    >>> {name: sums[name].shape for name in ("total", "hits", "any_finding", "gaps")}
-    {'total': (100, 2), 'hits': (100, 2), 'any_finding': (100, 3), 'gaps': (100, 30)}
+    >>> {name: sums[name].shape for name in ("total", "hits", "any_finding", "gap")}
+    {'total': (100, 2), 'hits': (100, 2), 'any_finding': (100, 3), 'gap': (100, 2)}
     """
     images = {"total": sample.counts, "squares": (sample.scores - sample.labels) ** 2 * sample.counts}
     if thresholds is not None:
         images |= _called(sample, thresholds, counted & thresholds.tuned)
     sums = {name: sample.by_cluster(values).astype(np.float32) for name, values in images.items()}
-    return sums | {"gaps": np.hstack([_bin_gaps(sample, k) for k in range(sample.labels.shape[1])])}
+    gaps = binned_gaps(sample).reshape(sample.n_clusters, -1, BINS)
+    return sums | {"gap": gaps.sum(axis=-1, dtype=np.float64)}
+
+
+def binned_gaps(sample: Sample) -> np.ndarray:
+    """Each patient's sums (clusters, L * ``BINS``) float32 of label minus score, by bins of all scores.
+
+    >>> from cxrbench.statistics.examples import scored
+    >>> binned_gaps(scored()[0]).shape  # two findings
+    (100, 30)
+    """
+    return np.hstack([_bin_gaps(sample, k) for k in range(sample.labels.shape[1])])
 
 
 def _bin_gaps(sample: Sample, label: int) -> np.ndarray:
@@ -242,18 +253,26 @@ def calls_at(images: np.ndarray, scores: np.ndarray, thresholds: np.ndarray) -> 
 
 
 def per_label_measures(sums: Sums) -> dict[str, np.ndarray]:
-    """Metrics (..., L) of sums (..., k); calibration in the large is mean score less prevalence.
+    """Metrics (..., L) of sums (..., L); calibration in the large is mean score less prevalence.
 
-    >>> sums = {"total": np.array([10]), "squares": np.array([1.5]), "gaps": np.r_[2, -1, np.zeros(BINS - 2)]}
+    >>> sums = {"total": np.array([10]), "squares": np.array([1.5]), "gap": np.array([1.0])}
     >>> {name: value.round(3).tolist() for name, value in per_label_measures(sums).items()}
-    {'brier': [0.15], 'calibration_in_the_large': [-0.1], 'calibration_error': [0.3]}
+    {'brier': [0.15], 'calibration_in_the_large': [-0.1]}
     """
-    gaps = _gaps(sums)
     return {
         "brier": sums["squares"] / sums["total"],
-        "calibration_in_the_large": -gaps.sum(axis=-1),
-        "calibration_error": np.abs(gaps).sum(axis=-1),
+        "calibration_in_the_large": -sums["gap"] / sums["total"],
     }
+
+
+def calibration_error(sums: Sums) -> np.ndarray:
+    """The calibration error (..., L) of sums (..., k): the bins' gaps without their signs.
+
+    >>> sums = {"total": np.array([10]), "gaps": np.r_[2, -1, np.zeros(BINS - 2)]}
+    >>> calibration_error(sums).round(3).tolist()
+    [0.3]
+    """
+    return np.asarray(np.abs(_gaps(sums)).sum(axis=-1))
 
 
 def calibration_by_chance(whole: Sums, replicates: Sums) -> np.ndarray:
