@@ -79,11 +79,10 @@ def samples_f1(truth: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.nda
     ([0.667, 0.0], [False, True])
     """
     # with labels in the slower index, sums over them are sums of whole rows of memory
-    parts, kind = (
-        map(np.asfortranarray, (truth, calls, truth & calls)),
-        np.min_scalar_type(2 * truth.shape[1]),
+    kind = np.min_scalar_type(2 * truth.shape[1])
+    true, called, both = (
+        np.asfortranarray(part).sum(axis=1, dtype=kind) for part in (truth, calls, truth & calls)
     )
-    true, called, both = (part.sum(axis=1, dtype=kind) for part in parts)
     size = true + called
     return 2.0 * both / np.maximum(size, 1), size == 0
 
@@ -209,7 +208,7 @@ def totals_at(sample: Sample, thresholds: list[Thresholds], counted: np.ndarray)
     # with labels in the slower index, sums over them are sums of whole rows of memory
     sets, ranks = np.asfortranarray(truth[whole]), np.asfortranarray(scores[whole])
     of_images = in_threads(
-        lambda cut: [part.sum() for part in samples_f1(sets, ranks >= cut)], list(cuts), times * scores.size
+        lambda cut: [part.sum() for part in samples_f1(sets, ranks >= cut)], list(cuts), scores.size
     )
     both = np.vstack([cuts, strict])
     called, strict_called = np.split(calls_at(labelled, scores, both), 2)

@@ -250,7 +250,7 @@ def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
         f1[:, k] = best_f1_thresholds(positive, scores, weights, clusters)
         specificity[:, k] = specificity_thresholds(scores[~positive], weights, clusters[~positive])
 
-    in_threads(search, np.flatnonzero(enough).tolist(), len(weights) * val.labels.size)
+    in_threads(search, np.flatnonzero(enough).tolist(), len(weights) * val.n_images)
     rows = zip(f1, specificity, *_image_thresholds(val, weights).tolist(), strict=True)
     return [Thresholds(best, strict, finding, none, patients) for best, strict, finding, none in rows]
 
