@@ -99,11 +99,11 @@ def test_a_mean_of_each_class_has_clubsandwichs_variance_and_degrees():
     numbers = np.unique(table["chick"], return_inverse=True)[1].astype(np.int32)
     images = np.arange(len(table))
     sample = Sample(images, members, share, numbers, 50, True, tuple("1234"), np.zeros_like(members))
-    of_class = _class(sample, parts, members)
-    variance = (adjusted(of_class) ** 2).sum(axis=0)
+    classes = [_class(sample, parts, True, k) for k in range(4)]
+    variance = [(adjusted(part) ** 2).sum() for part in classes]
     expected = [36.7529892401706, 98.8393827160491, 74.5041975308640, 23.0989414232519]
     assert variance == pytest.approx(expected, rel=1e-8)
-    degrees = satterthwaite_of_shares(of_class.share, of_class.working(0))
+    degrees = [satterthwaite_of_shares(part.share, part.working(0)) for part in classes]
     assert degrees == pytest.approx([18.04057072334862, 9, 9, 8.97444089456869], rel=1e-8)
 
 
@@ -125,9 +125,10 @@ def test_variance_of_auroc_is_cr2s_of_the_regression_on_its_two_classes():
     share, influence = found.parts.share[:, 0], found.parts.influence[:, 0]
     x = np.column_stack([positive, ~positive]).astype(float)
     variance, _ = dense_cr2(x, influence / share, sample.clusters, np.ones(2), np.eye(len(share)))
-    classes = [_class(sample, found.parts, part) for part in (sample.labels, ~sample.labels)]
-    ours = ((adjusted(classes[0]) + adjusted(classes[1])) ** 2).sum(axis=0)
-    assert ours[0] == pytest.approx(variance, abs=1e-8 * variance)
+    sums = np.zeros(sample.n_clusters)
+    for part in (_class(sample, found.parts, positive, 0) for positive in (True, False)):
+        sums[part.patients] += adjusted(part)
+    assert (sums**2).sum() == pytest.approx(variance, abs=1e-8 * variance)
 
 
 def test_variance_of_f1_and_sensitivity_is_cr2s_of_a_mean():
@@ -135,8 +136,8 @@ def test_variance_of_f1_and_sensitivity_is_cr2s_of_a_mean():
     test, thresholds = sample_of(table, "test"), choose_thresholds(sample_of(table, "val"))
     parts = tuned_parts(test, thresholds, thresholds.tuned)
     for metric, found in parts.items():
-        ours = (adjusted(_class(test, found, found.positive)) ** 2).sum(axis=0)
         k = 3
+        ours = (adjusted(_class(test, found, True, k)) ** 2).sum()
         counted = found.share[:, k] > 0
         weights = np.sqrt(found.share[counted, k])
         y = found.influence[counted, k] / found.share[counted, k]
@@ -144,7 +145,7 @@ def test_variance_of_f1_and_sensitivity_is_cr2s_of_a_mean():
         variance, _ = dense_cr2(
             weights[:, None], weights * y, test.clusters[counted], np.ones(1), np.eye(len(y))
         )
-        assert ours[k] == pytest.approx(variance, rel=1e-8), metric
+        assert ours == pytest.approx(variance, rel=1e-8), metric
 
 
 def test_a_moderated_variance_lies_between_its_own_and_what_the_findings_predict():

@@ -14,18 +14,13 @@ another variance (:mod:`cxrbench.statistics.moderated`).
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import cached_property
 
 import numpy as np
 
-from cxrbench.statistics.sample import Sample
-
-_T = TypeVar("_T")
-_MANY = 500_000  # labels of images: with fewer, threads cost more than they save
+from cxrbench.statistics.sample import Sample, in_threads
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,9 @@ class Parts:
         """The mean of these and ``others``, networks that scored the same images."""
         if not others:
             return self
-        means = (np.mean([getattr(parts, name) for parts in (self, *others)], axis=0) for name in _AVERAGED)
+        means = (
+            np.mean([getattr(parts, name).T for parts in (self, *others)], axis=0).T for name in _AVERAGED
+        )
         return replace(self, **dict(zip(_AVERAGED, means, strict=True)))
 
 
@@ -67,7 +64,7 @@ class Estimate:
     freedom: np.ndarray
     parts: Parts | None = None
 
-    @property
+    @cached_property
     def error(self) -> np.ndarray:
         """Standard errors (K,)."""
         return np.sqrt((self.influence**2).sum(axis=0))
@@ -147,23 +144,23 @@ def effective_clusters(influence: np.ndarray) -> np.ndarray:
         return np.where(fourth == 0, np.inf, squares.sum(axis=0) ** 2 / fourth)
 
 
-def placements(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def placements(positive: np.ndarray, ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """DeLong's placement of each image (n,): the share of the other class that it beats, ties half.
 
     For a positive image the share of negatives below it, for a negative one the share of positives above it,
     each counted by its ``weights`` (n,); the mean of a class is the AUROC. Both classes must be present.
+    ``ranks`` (n,) are the places of their scores among the different ones.
 
-    >>> positive, scores = np.array([True, True, False, False]), np.array([0.9, 0.4, 0.4, 0.1])
-    >>> placements(positive, scores, np.ones(4)).tolist()
+    >>> positive, ranks = np.array([True, True, False, False]), np.array([2, 1, 1, 0])
+    >>> placements(positive, ranks, np.ones(4)).tolist()
     [1.0, 0.75, 0.75, 1.0]
     """
-    _, group = np.unique(scores, return_inverse=True)  # equal scores are one group
     positives, negatives = (
-        np.bincount(group[part], weights[part], group.max() + 1) for part in (positive, ~positive)
+        np.bincount(ranks[part], weights[part], ranks.max() + 1) for part in (positive, ~positive)
     )
     beaten = (np.cumsum(negatives) - negatives / 2) / negatives.sum()
     beating = 1 - (np.cumsum(positives) - positives / 2) / positives.sum()
-    return np.where(positive, beaten[group], beating[group])
+    return np.where(positive, beaten[ranks], beating[ranks])
 
 
 def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
@@ -178,33 +175,35 @@ def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
     ([0.674, 0.786], [0.04, 0.034], (100, 2))
     """
     n, labels = sample.labels.shape
-    influence, share = np.zeros((2, n, labels))
-    columns = _of_labels(sample, lambda k: _one_label(sample, k, by_patient, influence[:, k], share[:, k]))
+    influence, share = empty_parts(n, labels)
+    columns = in_threads(
+        lambda k: _one_label(sample, k, by_patient, influence[:, k], share[:, k]), range(labels), n * labels
+    )
     value, of_patients, freedom = zip(*columns, strict=True)
     fewest = np.minimum(sample.positive_clusters(sample.labels), sample.positive_clusters(sample.negative))
     parts = Parts(np.array(value), influence, share, sample.labels, fewest)
     return Estimate(parts.value, np.column_stack(of_patients), np.array(freedom), parts)
 
 
-def _of_labels(sample: Sample, score: Callable[[int], _T]) -> list[_T]:
-    """What ``score`` gives of each label; of many images in threads, since NumPy sorts without the lock."""
-    labels = range(sample.labels.shape[1])
-    if sample.labels.size < _MANY:
-        return [score(k) for k in labels]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(score, labels))
+def empty_parts(images: int, labels: int) -> np.ndarray:
+    """Zeros (2, ``images``, ``labels``); labels have the slower index, since each is filled by itself.
+
+    >>> empty_parts(3, 2).shape
+    (2, 3, 2)
+    """
+    return np.zeros((2, labels, images)).transpose(0, 2, 1)
 
 
 def _one_label(
     sample: Sample, label: int, by_patient: bool, influence: np.ndarray, share: np.ndarray
 ) -> tuple[float, np.ndarray, float]:
     """The value, influence of patients and freedom; fills ``influence`` and ``share`` of images (n,)."""
-    positive, scores, of = sample.of_label(label)
+    positive, _, of = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
         return np.nan, unknown, np.nan
     weights = _once(positive, of) if by_patient else np.ones(len(of))
-    place = placements(positive, scores, weights)
+    place = placements(positive, sample.ranks(label), weights)
     value = float(
         np.average(place[positive], weights=weights[positive]) if by_patient else place[positive].mean()
     )
@@ -212,9 +211,9 @@ def _one_label(
     parts, freedoms, variances = np.zeros(sample.n_clusters), [], []
     for part in (positive, ~positive):
         clusters, weight = of[part], weights[part]
-        influence[rows[part]] = weight * (place[part] - value) / weight.sum()
-        share[rows[part]] = weight / weight.sum()
-        sums = np.bincount(clusters, influence[rows[part]], sample.n_clusters)
+        images = weight * (place[part] - value) / weight.sum()
+        influence[rows[part]], share[rows[part]] = images, weight / weight.sum()
+        sums = np.bincount(clusters, images, sample.n_clusters)
         held = np.bincount(clusters, weight, sample.n_clusters) / weight.sum()
         count = np.count_nonzero(held)
         if count < 2:
@@ -241,8 +240,10 @@ def average_precision(sample: Sample) -> Estimate:
     """
     n, labels = sample.labels.shape
     positive, negative = (sample.positive_clusters(part) for part in (sample.labels, sample.negative))
-    influence, share = np.zeros((2, n, labels))
-    columns = _of_labels(sample, lambda k: _precision_of(sample, k, influence[:, k], share[:, k]))
+    influence, share = empty_parts(n, labels)
+    columns = in_threads(
+        lambda k: _precision_of(sample, k, influence[:, k], share[:, k]), range(labels), n * labels
+    )
     value, of_patients = zip(*columns, strict=True)
     freedom = np.where(positive > 1, positive - 1.0, np.nan)
     parts = Parts(np.array(value), influence, share, sample.labels, np.minimum(positive, negative))
@@ -253,11 +254,11 @@ def _precision_of(
     sample: Sample, label: int, influence: np.ndarray, share: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """The value and influence of patients; fills ``influence`` and ``share`` of images (n,)."""
-    positive, scores, clusters = sample.of_label(label)
+    positive, _, clusters = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
         return np.nan, unknown
-    _, group = np.unique(-scores, return_inverse=True)  # equal scores are one group
+    group = sample.ranks(label).max() - sample.ranks(label)  # equal scores are one, the highest the first
     called = np.cumsum(np.bincount(group))
     new = np.bincount(group, positive)
     hits, part = np.cumsum(new), new / positive.sum()

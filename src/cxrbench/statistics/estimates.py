@@ -213,7 +213,7 @@ def areas_with_ends(sample: Sample, areas: Estimate) -> pd.DataFrame:
     >>> areas_with_ends(scored()[0], auroc(scored()[0])).round(3).to_numpy().tolist()
     [[0.674, 0.589, 0.748, False], [0.786, 0.71, 0.847, False]]
     """
-    error, degrees, few = areas.error, areas.degrees, np.zeros(len(areas.value), dtype=bool)
+    error, degrees, few = areas.error.copy(), areas.degrees, np.zeros(len(areas.value), dtype=bool)
     if areas.parts:
         labels = len(areas.parts.patients)
         variance, degrees[:labels] = variance_of(sample, areas.parts)

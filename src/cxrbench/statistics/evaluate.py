@@ -30,9 +30,9 @@ from cxrbench.statistics.estimates import (
     patients_part,
 )
 from cxrbench.statistics.measures import (
+    binned_gaps,
     calibration_by_chance,
-    patient_sums,
-    per_label_measures,
+    calibration_error,
     totals_of,
 )
 from cxrbench.statistics.metrics import ENDPOINT, IMAGE_LEVEL, MACRO, WITH_THRESHOLDS, in_words
@@ -166,19 +166,19 @@ def by_image(parts: Parts) -> Estimate:
 def _calibration_rows(cell: CellEstimate, replicates: int | None) -> Iterator[tuple]:
     """Yield calibration error, and what chance would make of it: of each finding, and the mean of those with
     both classes."""
-    scope, sums = cell.scope, patient_sums(cell.sample, None, cell.scope.counted)
-    clusters = cell.sample.n_clusters
+    scope, clusters = cell.scope, cell.sample.n_clusters
+    counted = cell.sample.by_cluster(cell.sample.counts).astype(np.float32)
+    sums = {"total": counted, "gaps": binned_gaps(cell.sample)}
     fewer = max(REPLICATES // 10, REPLICATES * MANY // max(clusters, MANY))
     blocks = weight_blocks(clusters, replicates or fewer, seed=0)
-    needed = ("total", "gaps")
-    drawn = [{name: (block @ sums[name]).astype(np.float64) for name in needed} for block in blocks]
-    whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in needed}
+    drawn = [{name: (block @ part).astype(np.float64) for name, part in sums.items()} for block in blocks]
+    whole, totals = totals_of(sums), {name: np.vstack([block[name] for block in drawn]) for name in sums}
     averaged = scope.averaged(scope.counted)
     biased = "biased upwards: compare with calibration_error_by_chance"
     reasons = [scope.reason(k) if not counted else "" for k, counted in enumerate(scope.counted)]
     reasons.append(scope.mean_note(averaged))
     for metric, value, note in (
-        ("calibration_error", per_label_measures(whole)["calibration_error"], biased),
+        ("calibration_error", calibration_error(whole), biased),
         ("calibration_error_by_chance", calibration_by_chance(whole, totals), ""),
     ):
         value = np.where(scope.counted, value, np.nan)

@@ -14,12 +14,13 @@ useless. So for a single finding (:func:`variance_of`)
   simulated coverage and width (docs/statistics.md).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from cxrbench.statistics.auroc import Parts
-from cxrbench.statistics.sample import Sample
+from cxrbench.statistics.sample import Sample, in_threads
 
 PRIOR = 15.0  # degrees of freedom of the predicted variance
 PRIOR_PATIENTS = 10.0  # weight of what the findings share in the variance of one image
@@ -28,25 +29,30 @@ _LEAST = 0.25  # of the predicted variance is left where a patient's positive an
 
 
 class Class(NamedTuple):
-    """One class by patient, (clusters, L): ``total`` influence, ``share``, sum of squared shares, of
-    residuals and of their squares, and the number of images."""
+    """One class of a finding, by the patients (P,) that have images of it: their numbers, how many ``images``
+    they have, ``total`` influence, ``share``, sums of squared shares, of residuals and of their squares."""
 
+    patients: np.ndarray
+    images: np.ndarray
     total: np.ndarray
     share: np.ndarray
     squares: np.ndarray
     residual: np.ndarray
     residual_squares: np.ndarray
-    images: np.ndarray
 
     @property
-    def spread(self) -> np.ndarray:
-        """Variance (L,) of one image's residual."""
-        images, residuals = self.images.sum(axis=0), self.residual_squares.sum(axis=0)
-        return residuals / np.maximum(images, 1)
+    def spread(self) -> float:
+        """Variance of one image's residual."""
+        return float(self.residual_squares.sum() / max(self.images.sum(), 1))
 
     def working(self, correlation: float) -> np.ndarray:
-        """Working variance (clusters, L) of each patient's part, of images whose residual has variance 1."""
+        """Working variance (P,) of each patient's part, of images whose residual has variance 1."""
         return (1 - correlation) * self.squares + correlation * self.share**2
+
+    def among(self, other: "Class") -> "Class":
+        """The patients that have images of the ``other`` class too."""
+        both = np.isin(self.patients, other.patients, assume_unique=True)
+        return Class(*(part[both] for part in self))
 
 
 def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
@@ -58,31 +64,39 @@ def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
     >>> [part.round(4).tolist() for part in variance_of(scored()[0], auroc(scored()[0]).parts)]
     [[0.0016, 0.0011], [42.0, 36.0]]
     """
-    enough = parts.patients >= FEWEST
-    classes = [_class(sample, parts, parts.positive), _class(sample, parts, ~parts.positive)]
+    enough, size = parts.patients >= FEWEST, parts.share.size
+    of = (partial(_class, sample, parts, positive) for positive in (True, False))
+    classes = [in_threads(class_of, range(len(enough)), size) for class_of in of]
+    both = [(one.among(two), two.among(one)) for one, two in zip(*classes, strict=True)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        observed = ((adjusted(classes[0]) + adjusted(classes[1])) ** 2).sum(axis=0)
-        predicted, freedom = _predicted(parts, classes, enough)
+        observed = np.array([(adjusted(part) ** 2).sum() for of_class in classes for part in of_class])
+        together = [(adjusted(one) * adjusted(two)).sum() for one, two in both]
+        observed = observed.reshape(2, -1).sum(axis=0) + 2 * np.array(together)
+        predicted, freedom = _predicted(parts, classes, both, enough)
         variance = (freedom * observed + PRIOR * predicted) / (freedom + PRIOR)
     degrees = np.minimum(freedom + PRIOR, parts.patients - 1)
     unknown = ~enough | (observed == 0)
     return np.where(unknown, np.nan, variance), np.where(unknown, np.nan, degrees)
 
 
-def _class(sample: Sample, parts: Parts, members: np.ndarray) -> Class:
-    share = np.where(members, parts.share, 0)
-    influence = np.where(share > 0, parts.influence, 0)
-    residual = influence / np.where(share > 0, share, 1)
-    images = influence, share, share**2, residual, residual**2, (share > 0).astype(float)
-    alone = np.array_equal(sample.clusters, np.arange(len(influence)))  # each image its own cluster
-    return Class(*images if alone else (sample.of_patient @ part for part in images))
+def _class(sample: Sample, parts: Parts, positive: bool, label: int) -> Class:
+    rows = np.flatnonzero((parts.positive[:, label] == positive) & (parts.share[:, label] > 0))
+    clusters = sample.clusters[rows]
+    influence, share = parts.influence[:, label][rows], parts.share[:, label][rows]
+    residual = influence / share
+    sums = [influence, share, share**2, residual, residual**2]
+    images = np.bincount(clusters)
+    patients = np.flatnonzero(images)
+    if not np.array_equal(patients, clusters):  # some have several images
+        sums = [np.bincount(clusters, part)[patients] for part in sums]
+    return Class(patients, images[patients], *sums)
 
 
 def adjusted(part: Class) -> np.ndarray:
-    """CR2's adjusted sums (clusters, L), whose squares add up to the variance.
+    """CR2's adjusted sums (P,), whose squares add up to the variance.
 
-    >>> part = np.full((4, 1), 0.25)  # four patients alike
-    >>> adjusted(Class(0.1 * part, part, part**2, part, part**2, np.ones((4, 1)))).round(4).ravel().tolist()
+    >>> one, share = np.ones(4), np.full(4, 0.25)  # four patients alike
+    >>> adjusted(Class(np.arange(4), one, 0.1 * share, share, share**2, one, one)).round(4).tolist()
     [0.0289, 0.0289, 0.0289, 0.0289]
     """
     return np.asarray(part.total / np.sqrt(1 - part.share))
@@ -91,7 +105,7 @@ def adjusted(part: Class) -> np.ndarray:
 def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarray:
     """The degrees of freedom (L,) of CR2's variance of a mean (Pustejovsky & Tipton 2018, eq. 11).
 
-    ``share`` and ``working`` variance of each patient, (clusters, L). It is tr(M)^2 / tr(M^2) of M =
+    ``share`` and ``working`` variance of each patient, (P, L) or (P,). It is tr(M)^2 / tr(M^2) of M =
     D (diag(s) - w s' - s w' + S w w') D, D = diag(a), a the adjustment, w shares, s variances, S their sum.
 
     >>> share = np.full((10, 1), 0.1)  # ten patients alike, as in an ordinary mean
@@ -106,18 +120,24 @@ def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarra
     return np.asarray(trace**2 / ((own**2 + 4 * own * p * r).sum(axis=0) + 2 * rest))
 
 
-def _predicted(parts: Parts, classes: list[Class], enough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _predicted(
+    parts: Parts, classes: list[list[Class]], both: list[tuple[Class, Class]], enough: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The variance that the findings together predict, and CR2's degrees of freedom, each (L,)."""
     variances, freedoms, spreads = [], [], []
-    for part in classes:
-        patients = (part.images > 0).sum(axis=0)
-        working = part.working(_correlation(part, enough))
-        spreads.append(_shared_spread(parts, part.spread, enough))
-        variances.append(spreads[-1] * patients / np.maximum(patients - 1, 1) * working.sum(axis=0))
-        freedoms.append(satterthwaite_of_shares(part.share, working))
+    for of_class in classes:
+        spread = np.array([part.spread for part in of_class])
+        correlation = _correlation(of_class, spread, enough)
+        working = [part.working(correlation) for part in of_class]
+        patients, sums = np.array([(len(part), part.sum()) for part in working]).T
+        spreads.append(_shared_spread(parts, spread, enough))
+        variances.append(spreads[-1] * patients / np.maximum(patients - 1, 1) * sums)
+        shares = (part.share for part in of_class)
+        freedoms.append(np.array([*map(satterthwaite_of_shares, shares, working)]))
     total = variances[0] + variances[1]
     inverse = sum(np.where(v > 0, v**2 / d, 0) for v, d in zip(variances, freedoms, strict=True))
-    between = _between(classes[0], classes[1], enough) * np.sqrt(spreads[0] * spreads[1])
+    alone = np.sqrt([one.spread * two.spread for one, two in zip(*classes, strict=True)])
+    between = _between(both, alone, enough) * np.sqrt(spreads[0] * spreads[1])
     return np.maximum(total + between, _LEAST * total), total**2 / inverse
 
 
@@ -129,26 +149,29 @@ def _shared_spread(parts: Parts, spread: np.ndarray, enough: np.ndarray) -> np.n
     return np.asarray((patients * spread + PRIOR_PATIENTS * ratio * binomial) / (patients + PRIOR_PATIENTS))
 
 
-def _correlation(part: Class, enough: np.ndarray) -> float:
+def _correlation(of_class: list[Class], spread: np.ndarray, enough: np.ndarray) -> float:
     """The correlation between a patient's images of a class, pooled over the findings; each patient counts
     as many times as it has images, however many pairs these make."""
-    several = part.images > 1
-    pairs = (part.residual**2 - part.residual_squares) / np.maximum(part.images - 1, 1)
-    alike = np.where(several, pairs, 0).sum(axis=0) / part.spread
-    images = np.where(several, part.images, 0).sum(axis=0)
-    usable = enough & (images > 0) & (part.spread > 0)
+    alike, images = np.zeros((2, len(of_class)))
+    for k, part in enumerate(of_class):
+        several = part.images > 1
+        pairs = (part.residual**2 - part.residual_squares) / np.maximum(part.images - 1, 1)
+        alike[k], images[k] = pairs[several].sum() / spread[k], part.images[several].sum()
+    usable = enough & (images > 0) & (spread > 0)
     return float(np.clip(alike[usable].sum() / images[usable].sum(), 0, 1)) if usable.any() else 0.0
 
 
-def _between(first: Class, second: Class, enough: np.ndarray) -> np.ndarray:
-    """What a patient's having positive and negative images adds to the variance (L,), over the root of
-    the product of the spreads of the two classes."""
-    spread = np.sqrt(first.spread * second.spread)
-    weight = 1 / np.maximum(first.images + second.images, 1)
-    alike = (weight * first.residual * second.residual).sum(axis=0) / spread
-    images = (weight * first.images * second.images).sum(axis=0)
+def _between(both: list[tuple[Class, Class]], spread: np.ndarray, enough: np.ndarray) -> np.ndarray:
+    """What patients' having positive and negative images adds to the variance (L,), over the root of the
+    product of the spreads of the two classes; ``spread`` (L,) is that of the images of the sample."""
+    alike, images, shares = np.zeros((3, len(both)))
+    for k, (one, two) in enumerate(both):
+        weight = 1 / (one.images + two.images)
+        alike[k] = (weight * one.residual * two.residual).sum() / spread[k]
+        images[k] = (weight * one.images * two.images).sum()
+        shares[k] = (one.share * two.share).sum()
     usable = enough & (images > 0) & (spread > 0)
     if not usable.any():
-        return np.zeros(len(enough))
+        return np.zeros(len(both))
     correlation = np.clip(alike[usable].sum() / images[usable].sum(), -1, 1)
-    return np.asarray(2 * correlation * (first.share * second.share).sum(axis=0))
+    return np.asarray(2 * correlation * shares)

@@ -5,10 +5,12 @@ Thresholds are chosen from validation images only. An image is called positive a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,9 +18,9 @@ import pandas as pd
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.predictions import findings_of, labels_of, scores_of
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
+_S = TypeVar("_S")
+_T = TypeVar("_T")
+_MANY = 500_000  # values: with fewer, threads cost more than they save
 BLOCK_BYTES = 32 << 20  # of weights held at a time
 BLOCK_LEAST = 16  # replicates in a block, however many clusters
 MIN_PATIENTS = 10  # a label with fewer positive (or negative) validation patients gets no threshold
@@ -50,6 +52,7 @@ class Sample:
     by_patient: bool
     names: tuple[str, ...]
     unknown: np.ndarray
+    _ranks: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def n_images(self) -> int:
@@ -74,20 +77,26 @@ class Sample:
     def of_label(self, k: int | np.integer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Labels, scores and clusters (m,) of the images whose label ``k`` is known."""
         rows = ~self.unknown[:, k]
-        return self.labels[rows, k], self.scores[rows, k], self.clusters[rows]
+        return self.labels[:, k][rows], self.scores[:, k][rows], self.clusters[rows]
+
+    def ranks(self, k: int) -> np.ndarray:
+        """The place of each of these images' scores (m,) among the different ones; sorted once."""
+        if k not in self._ranks:
+            self._ranks[k] = np.unique(self.of_label(k)[1], return_inverse=True)[1]
+        return self._ranks[k]
 
     @cached_property
     def complete(self) -> np.ndarray:
         """Whether all labels of each image (n,) are known: image-level measures use only these."""
         return np.asarray(~self.unknown.any(axis=1))
 
-    @cached_property
-    def of_patient(self) -> csr_array:
-        """A matrix (clusters, n) whose product with what is by image sums the images of each patient."""
-        from scipy.sparse import csr_array  # slow, and reading metrics.csv does without it
-
-        ones, own = np.ones(self.n_images), (self.clusters, np.arange(self.n_images))
-        return csr_array((ones, own), shape=(self.n_clusters, self.n_images))
+    def by_cluster(self, images: np.ndarray) -> np.ndarray:
+        """Each patient's sums (clusters, K) of what is by image (n, K); of a mask, counts."""
+        if images.dtype == bool:
+            columns = [np.bincount(self.clusters[part], minlength=self.n_clusters) for part in images.T]
+        else:
+            columns = [np.bincount(self.clusters, part, self.n_clusters) for part in images.T]
+        return np.column_stack(columns) if columns else np.zeros((self.n_clusters, 0))
 
     def as_images(self) -> Sample:
         """The same images, each its own cluster: the assumption that patients do not matter."""
@@ -102,7 +111,7 @@ class Sample:
 
     def positive_clusters(self, positive: np.ndarray) -> np.ndarray:
         """The number of clusters with a true image in each column of ``positive`` (n, K)."""
-        return np.count_nonzero(self.of_patient @ positive, axis=0)
+        return np.count_nonzero(self.by_cluster(positive), axis=0)
 
 
 def sample_of(predictions: pd.DataFrame, split: str = "test") -> Sample:
@@ -170,6 +179,18 @@ def _block(rng: np.random.Generator, n_clusters: int, replicates: int) -> np.nda
     return block
 
 
+def in_threads(work: Callable[[_S], _T], items: Sequence[_S], values: int) -> list[_T]:
+    """What ``work`` gives of each item; of many ``values`` in threads, since NumPy computes without the lock.
+
+    >>> in_threads(abs, [-1, 2], values=2)
+    [1, 2]
+    """
+    if values < _MANY:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(work, items))
+
+
 @dataclass(frozen=True)
 class Thresholds:
     """Thresholds of one set of scores; NaN where the validation part cannot support one.
@@ -223,31 +244,37 @@ def _chosen(val: Sample, weights: np.ndarray) -> list[Thresholds]:
     patients = val.positive_clusters(val.labels)
     enough = (patients >= MIN_PATIENTS) & (val.positive_clusters(val.negative) >= MIN_PATIENTS)
     f1, specificity = np.full((2, len(weights), len(enough)), np.nan)
-    for k in np.flatnonzero(enough):
+
+    def search(k: int) -> None:
         positive, scores, clusters = val.of_label(k)
-        drawn = weights[:, clusters]
-        f1[:, k] = best_f1_thresholds(positive, scores, drawn)
-        specificity[:, k] = specificity_thresholds(scores[~positive], drawn[:, ~positive])
+        f1[:, k] = best_f1_thresholds(positive, scores, weights, clusters)
+        specificity[:, k] = specificity_thresholds(scores[~positive], weights, clusters[~positive])
+
+    in_threads(search, np.flatnonzero(enough).tolist(), len(weights) * val.n_images)
     rows = zip(f1, specificity, *_image_thresholds(val, weights).tolist(), strict=True)
     return [Thresholds(best, strict, finding, none, patients) for best, strict, finding, none in rows]
 
 
 def _image_thresholds(val: Sample, weights: np.ndarray) -> np.ndarray:
     whole = val.complete
-    drawn = weights[:, val.clusters[whole]]
+    clusters = val.clusters[whole]
     finding, score = val.abnormal[whole], val.scores[whole].max(axis=1)
     both = np.column_stack([val.abnormal & whole, ~val.abnormal & whole])
     if (val.positive_clusters(both) < MIN_PATIENTS).any():
-        return np.full((2, len(drawn)), np.nan)
+        return np.full((2, len(weights)), np.nan)
     # "no finding" is called below its threshold: the same search upside down, then one step up
-    highest_clear = -best_f1_thresholds(~finding, -score, drawn)
-    return np.array([best_f1_thresholds(finding, score, drawn), np.nextafter(highest_clear, np.inf)])
+    highest_clear = -best_f1_thresholds(~finding, -score, weights, clusters)
+    highest = best_f1_thresholds(finding, score, weights, clusters)
+    return np.array([highest, np.nextafter(highest_clear, np.inf)])
 
 
-def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def best_f1_thresholds(
+    positive: np.ndarray, scores: np.ndarray, weights: np.ndarray, clusters: np.ndarray | None = None
+) -> np.ndarray:
     """The highest scores (R,) at which calling ``scores >= threshold`` positive gives the best F1.
 
-    ``positive`` (n,) bool with at least one true; ``scores`` (n,); ``weights`` (R, n), how often each counts.
+    ``positive`` (n,) bool with at least one true; ``scores`` (n,); ``weights`` (R, n), how often each counts,
+    or with ``clusters`` (n,) how often each of those does.
 
     >>> positive, scores = np.array([True, True, False, False]), np.array([0.9, 0.6, 0.7, 0.1])
     >>> best_f1_thresholds(positive, scores, np.ones((1, 4))).tolist()
@@ -258,21 +285,23 @@ def best_f1_thresholds(positive: np.ndarray, scores: np.ndarray, weights: np.nda
     ends = np.flatnonzero(np.append(np.diff(ordered) != 0, True))  # a threshold cannot part equal scores
     hits = np.cumsum(hit)[ends]
     ends, hits = (part[np.diff(hits, prepend=0) > 0] for part in (ends, hits))  # the best calls one more
-    counts = weights[:, order]
+    counts = weights.take(order if clusters is None else clusters[order], axis=1)
     called, hits = np.cumsum(counts, axis=1)[:, ends], np.cumsum(counts[:, hit], axis=1)[:, hits - 1]
     return np.asarray(ordered[ends][np.argmax(2 * hits / np.maximum(called + hits[:, -1:], 1), axis=1)])
 
 
-def specificity_thresholds(negative_scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def specificity_thresholds(
+    negative_scores: np.ndarray, weights: np.ndarray, clusters: np.ndarray | None = None
+) -> np.ndarray:
     """The lowest thresholds (R,) that keep ``SPECIFICITY`` of ``negative_scores`` (n,) below them.
 
-    ``weights`` (R, n) is how often each counts.
+    ``weights`` and ``clusters`` are those of :func:`best_f1_thresholds`.
 
     >>> specificity_thresholds(np.arange(10) / 10, np.ones((1, 10))).round(3).tolist()
     [0.8]
     """
     order = np.argsort(negative_scores, kind="stable")
-    kept = np.cumsum(weights[:, order], axis=1)
+    kept = np.cumsum(weights.take(order if clusters is None else clusters[order], axis=1), axis=1)
     enough = kept >= np.ceil(SPECIFICITY * kept[:, -1:] - 1e-9)
     return np.asarray(np.nextafter(negative_scores[order][np.argmax(enough, axis=1)], np.inf))
 
