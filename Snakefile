@@ -21,9 +21,7 @@ pathvars:
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/cost.smk"
-include: "workflow/rules/paper.smk"
+include: "workflow/rules/report.smk"
 
 
 rule all:

@@ -24,10 +24,14 @@ import forked
 from columns import SCORES
 from cxrbench.compile.audit import FILE, PACKAGES, row
 from cxrbench.compile.rules import Facts, Setting
+from cxrbench.cost.costs import cost_table
+from cxrbench.cost.money import money_tables
+from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.packed import pack
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.results import Results
+from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, read_study
 from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
@@ -101,6 +105,13 @@ def keep_recorded(clone: Path, *cells: str) -> None:
     for path in set(recorded.glob("*/*/*/seed*")) - kept:
         shutil.rmtree(path)
     write_sums(recorded)
+
+
+def small_clone(folder: Path) -> Path:
+    """A clone of this tree with a single recorded cell."""
+    clone = clone_of_the_tree(folder)
+    keep_recorded(clone, "phantom-32px/resnet18/cpu/seed0")
+    return clone
 
 
 # Where and how evidence is built, and where it is built again: nothing of that is in the bytes.
@@ -342,12 +353,14 @@ def write_audit(recorded: Path, *networks: tuple) -> Path:
     return recorded
 
 
-def money_results(folder: Path, study: Path) -> Results:
-    """The tables about cells and money below ``folder``; all others are empty."""
-    read = {field.name: pd.DataFrame() for field in fields(Results)}
-    read |= {"folder": folder, "study": read_study(study), "cost": pd.read_csv(folder / "tables/cost.csv")}
-    read |= {"cells": pd.read_csv(folder / "tables/cells.csv", keep_default_na=False, na_values=[""])}
-    return Results(**read)
+def money_results(folder: Path, study_path: Path, prices: Path, recorded: Path) -> Results:
+    """The tables about cells and money of the records below ``folder``/cells; all others are empty."""
+    study, paths = read_study(study_path), sorted((folder / "cells").glob("*/*/*/*/record.json"))
+    costs = cost_table(paths, prices, study.prices, recorded=recorded, target_auroc=0.65, runs=10)
+    tables = {"cells": cells_table(study, paths, recorded), "cost": costs}
+    tables |= money_tables(costs, read_prices(prices), study, ROOT / "data/recorded")
+    read = {field.name: tables.get(field.name, pd.DataFrame()) for field in fields(Results)}
+    return Results(**read | {"folder": folder, "study": study, "recorded": recorded, "tables": tables})
 
 
 def cxrbench(*words: object, cwd: Path = ROOT, given: str = "") -> subprocess.CompletedProcess[str]:

@@ -30,7 +30,7 @@ from typing import Any
 
 LIBRARIES = {
     "cxrbench": (
-        *("cxrbench.cli", "cxrbench.results.comparisons", "cxrbench.claims.ledger", "cxrbench.cost.write"),
+        *("cxrbench.cli", "cxrbench.results.comparisons", "cxrbench.claims.ledger", "cxrbench.cost.money"),
         *("cxrbench.datasets.packed", "cxrbench.evidence.verify", "cxrbench.paper.figures"),
         *("pyarrow.parquet", "scipy.stats", "typer.rich_utils"),
     ),

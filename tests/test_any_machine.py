@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import forked
-from conftest import ROOT, clone_of_the_tree, keep_recorded, ran
+from conftest import ROOT, clone_of_the_tree, keep_recorded, ran, small_clone
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.sums import sign
 from cxrbench.study.files import why_git_fails
 from cxrbench.study.names import UserError
 
 GRAPH = (sys.executable, "-m", "snakemake")
-SPLITS = "results/tables/splits.csv"
+QUICK = "results/scores.json"  # soon built where few cells are recorded
 NOBODY, UNKNOWN = 65534, 12345  # users: one that every system has, and one that it has not
 
 
@@ -135,10 +135,10 @@ def test_a_user_without_a_home_can_still_clean_texts(monkeypatch: pytest.MonkeyP
 @pytest.mark.fault("the list of what a build made is lost or cut", "all of it is made again")
 @pytest.mark.parametrize("damage", ["remove", "cut", "[]"])
 def test_without_the_list_of_what_was_made_all_is_made_again(damage: str, tmp_path: Path) -> None:
-    folder = clone_of_the_tree(tmp_path / "clone")
-    built = forked.run("snakemake", [SPLITS, "--config", "run=[]"], folder)
+    folder = small_clone(tmp_path / "clone")
+    built = forked.run("snakemake", [QUICK, "--config", "run=[]"], folder)
     assert built.returncode == 0, built.stderr[-2000:]
-    table, listed = folder / SPLITS, folder / "results/made.json"
+    table, listed = folder / QUICK, folder / "results/made.json"
     content, times = table.read_bytes(), table.stat()
     table.write_bytes(content.replace(b"1", b"2", 1))
     os.utime(table, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -146,17 +146,17 @@ def test_without_the_list_of_what_was_made_all_is_made_again(damage: str, tmp_pa
         listed.unlink()
     else:
         listed.write_text(damage if damage != "cut" else listed.read_text()[:40])
-    again = forked.run("snakemake", [SPLITS, "--config", "run=[]"], folder)
+    again = forked.run("snakemake", [QUICK, "--config", "run=[]"], folder)
     assert again.returncode == 0 and "to be made again" in again.stderr, again.stderr[-2000:]
     assert table.read_bytes() == content
-    assert "to be made again" not in forked.run("snakemake", [SPLITS, "--config", "run=[]"], folder).stderr
+    assert "to be made again" not in forked.run("snakemake", [QUICK, "--config", "run=[]"], folder).stderr
 
 
 @pytest.mark.slow
 @pytest.mark.fault("make is killed and its build lives on", "the same command waits for its end")
 def test_a_build_that_lives_on_is_waited_for(tmp_path: Path) -> None:
-    folder = clone_of_the_tree(tmp_path / "clone")
-    words = [*GRAPH, SPLITS, "--config", "run=[]"]
+    folder = small_clone(tmp_path / "clone")
+    words = [*GRAPH, QUICK, "--config", "run=[]"]
     first = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True)
     locks = folder / ".snakemake/alive.lock"
     while first.poll() is None and not locks.exists():

@@ -103,8 +103,7 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
     inputs, package, seen = defaultdict(set), built / "src/cxrbench", set()
     for job in jobs(built).values():
         inputs[job["rule"]] |= {*job["input"]}
-    code = dict.fromkeys(inputs, build.REPORTING) | {"evaluate": build.SCORING}
-    code |= dict.fromkeys(("cells", "statistics", "data_tables", "claims"), build.COMPUTING)
+    code = dict.fromkeys(inputs, build.REPORTING) | {"score": build.SCORING}
     for rule in ("adopt", "pack", "train"):  # evidence is what its own code made
         code[rule] = ("**/*",)
     sums = (built / "data/recorded/SHA256SUMS").read_text()
@@ -112,7 +111,7 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
         log, *reads = note.read_text().splitlines()
         rule = (built / log).relative_to(built / "results/logs").parts[0].removesuffix(".log")
         seen.add(rule)
-        known = inputs[rule] | ({"paper/generated/macros.tex"} if rule == "tables" else set())
+        known = inputs[rule] | ({"paper/generated/macros.tex"} if rule == "report" else set())
         of_code = set(build.code_files(package, code[rule]))
         for path in {Path(read) for read in reads if read.startswith(f"{built}/")}:
             name = str(path.relative_to(built))
@@ -125,7 +124,9 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
                 or name.startswith("workflow/scripts/")  # a param of its rule, changed in a test below
                 or str(path.parent.relative_to(built) / "record.json") in known  # and has their hashes
                 or name.replace("results/runs/", "results/cells/") in known  # adopted from it
-                or ("results/evidence.txt" in known and name.startswith("results/cells/"))
+                # scores.json has the hashes of the records, and they that of their predictions and scores
+                or ("results/scores.json" in known and name.startswith(("results/cells/", "results/scores/")))
+                or (rule == "score" and name.startswith("results/scores"))  # its own
                 or ("data/recorded/SHA256SUMS" in known and name.removeprefix("data/recorded/") in sums)
                 # macros.tex has the hash of what is written with it
                 or ("paper/generated/macros.tex" in known and re.search(_BESIDE, name))
@@ -137,7 +138,12 @@ def test_every_file_that_a_command_reads_is_one_that_its_rule_depends_on(built: 
                 or name.startswith("data/packed/")
             )
             assert depends, f"{rule} reads {name}"
-    assert {"pack", "train", "adopt", "evaluate", "cost", "claims", "tables", "paper", "report"} <= seen
+    assert seen == {"pack", "train", "adopt", "score", "report", "page", "paper"}
+
+
+def test_every_table_that_is_written_is_an_output_of_its_rule(built: Path) -> None:
+    written = {str(path.relative_to(built)) for path in built.glob("results/tables/*.csv")}
+    assert {name for name in written if "table_" not in name} <= jobs(built).keys()
 
 
 def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
@@ -148,24 +154,13 @@ def test_a_second_run_has_nothing_to_train_or_typeset(built: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "again", "kept"),
     [
-        ("src/cxrbench/statistics/measures.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
-        ("src/cxrbench/results/scoring.py", ["evaluate", "tables", "paper"], ["train", "adopt"]),
-        (
-            "src/cxrbench/datasets/split.py",
-            ["data_tables", "tables", "paper"],
-            ["train", "adopt", "evaluate"],
-        ),
-        ("src/cxrbench/paper/.#tables.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
-        (
-            "src/cxrbench/paper/tables.py",
-            ["tables", "paper"],
-            ["train", "adopt", "evaluate", "cells", "statistics"],
-        ),
-        ("src/cxrbench/training/method.py", [], ["train", "adopt", "evaluate", "tables", "paper"]),
-        ("workflow/scripts/cell_table.py", ["cells", "paper"], ["adopt", "evaluate", "data_tables"]),
-        ("workflow/scripts/comparison_tables.py", ["statistics", "paper"], ["adopt", "evaluate", "cost"]),
-        ("workflow/scripts/data_tables.py", ["data_tables", "paper"], ["adopt", "evaluate", "cost"]),
-        ("workflow/scripts/money_tables.py", ["cost_report", "paper"], ["adopt", "evaluate", "cost"]),
+        ("src/cxrbench/statistics/measures.py", ["score", "report", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/results/kept.py", ["score", "report", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/datasets/split.py", ["score", "report", "paper"], ["train", "adopt"]),
+        ("src/cxrbench/paper/.#tables.py", [], ["train", "adopt", "score", "report", "paper"]),
+        ("src/cxrbench/paper/tables.py", ["report", "paper"], ["train", "adopt", "score"]),
+        ("src/cxrbench/training/method.py", [], ["train", "adopt", "score", "report", "paper"]),
+        ("workflow/scripts/score.py", ["score", "report", "paper"], ["train", "adopt"]),
     ],
 )
 def test_what_the_code_decides_follows_the_code(built: Path, tmp_path: Path, changed, again, kept) -> None:
@@ -184,8 +179,8 @@ def test_new_words_are_typeset_and_a_newly_named_value_is_made(built: Path, tmp_
         section.write_text(section.read_text() + words)
         done = graph(clone, "-n")
         planned = set(re.findall(r"^(?:local)?rule (\w+):", done.stdout + done.stderr, flags=re.M))
-        assert "paper" in planned and ("tables" in planned) == made
-        assert not planned & {"figures", "statistics"}
+        assert "paper" in planned and ("report" in planned) == made
+        assert "score" not in planned
 
 
 def test_a_cell_that_is_recorded_meanwhile_is_recorded_in_the_next_build(built: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, TINY, blocks_of, clone_of_the_tree, must_work
+from cxrbench.paper.results import Results
 from cxrbench.study.files import sha256_file
 from own_images import ODD, written
 from own_images import drawn as drawn_table
@@ -44,14 +45,9 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
     results = tmp_path / "results"
     tables, record = results / "tables", results / "cells" / CELL / "record.json"
-    statistics = ["comparison_tables.py", "--results", results, "--baselines", ROOT / "data/baselines.csv"]
-    for words in (
-        ["adopt.py", results / "runs" / CELL / "record.json"],
-        ["evaluate", record, "--out", tables / "metrics.csv"],
-        ["cell_table.py", record, "--study", "mine.yaml", "--out", tables / "cells.csv"],
-        [*statistics, "--study", "mine.yaml"],
-    ):
-        must_work(*words, cwd=tmp_path)
+    must_work("adopt.py", results / "runs" / CELL / "record.json", cwd=tmp_path)
+    must_work("score.py", record, "--study", "mine.yaml", cwd=tmp_path)
+    Results.of_build(results, tmp_path / "mine.yaml", tmp_path / "data/recorded").write()
     scores = pd.read_csv(tables / "metrics.csv")
     assert set(scores["label"]) == {*ODD, "macro", "endpoint", "all"}
     counted = scores[scores["metric"] == "auroc"].set_index("label")["n_images"].groupby("label").first()

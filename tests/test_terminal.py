@@ -295,7 +295,9 @@ def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
     message = must_fail("train", "phantom-32px/resnet18/cpu/seed0", "--out", tmp_path)
     must_say(message, f"write --out {tmp_path}/record.json")
     message = must_fail("report", "--only", "summary", "--results", tmp_path / "nowhere")
-    must_say(message, "nowhere/tables/cells.csv", "missing; a build makes it")
+    must_say(
+        message, "nowhere/scores.json", "no cell was scored here yet; run `make paper-from-evidence` first"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

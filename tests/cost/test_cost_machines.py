@@ -7,16 +7,13 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, money_results
-from cxrbench.cost.costs import comparable, cost_table, pricing_of
-from cxrbench.cost.write import write_cost_tables
+from cxrbench.cost.costs import comparable
 from cxrbench.evidence.record import Timing
 from cxrbench.paper.entries import named
 from cxrbench.paper.items import tables
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
-from cxrbench.results.matrix import cells_table
-from cxrbench.study.config import Pricing, read_study
-from cxrbench.study.files import write_csv
+from cxrbench.study.config import Pricing
 
 RECORDED, STUDY, PRICES = ROOT / "data/recorded", ROOT / "config/config.yaml", ROOT / "data/prices.csv"
 GROUP = ("phantom-32px", "resnet18", "cpu")
@@ -81,7 +78,7 @@ def test_records_without_a_processor_share_no_machine(priced, make_record):
 
 def built(folder: Path, busy: bool) -> Results:
     """Tables of the phantom cells: as recorded, or with one trained again on this machine, busy and slow."""
-    cells, tables = folder / "results/cells", folder / "results/tables"
+    cells = folder / "results/cells"
     for path in sorted(RECORDED.glob("phantom-32px/*/*/seed*/record.json")):
         target = cells / path.relative_to(RECORDED)
         target.parent.mkdir(parents=True)
@@ -89,12 +86,7 @@ def built(folder: Path, busy: bool) -> Results:
         if busy and BUSY in str(target):
             record["timing"] |= {"train_seconds": record["timing"]["train_seconds"] * 9, "others_share": 0.5}
         target.write_text(json.dumps(record))
-    table = cost_table([cells], PRICES, pricing_of(STUDY), recorded=RECORDED, target_auroc=0.65, runs=10)
-    write_csv(tables / "cost.csv", table)
-    write_cost_tables(folder / "results", STUDY, PRICES, ROOT / "data/recorded")
-    records = cells.glob("*/*/*/*/record.json")
-    write_csv(tables / "cells.csv", cells_table(read_study(STUDY), records, RECORDED))
-    return money_results(folder / "results", STUDY)
+    return money_results(folder / "results", STUDY, PRICES, RECORDED)
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +97,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Results]:
 
 def test_a_busy_run_moves_no_headline_and_no_case(both: tuple[Results, Results]) -> None:
     pd.testing.assert_frame_equal(*(read.runs(GROUP).reset_index(drop=True) for read in both))
-    for name in ("break_even.csv", "decisions.csv"):
-        quiet, busy = ((read.folder / "tables" / name).read_bytes() for read in both)
-        assert quiet == busy, name
+    for name in ("break_even", "decisions"):
+        pd.testing.assert_frame_equal(*(read.tables[name] for read in both))
     keys = [key for key in named(ROOT / "paper") if key.startswith(("cost/", "price/", "day/"))]
     before, after = (values_of(read, keys) for read in both)
     changed = {key for key in before if before[key] != after[key]}

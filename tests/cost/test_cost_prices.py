@@ -156,7 +156,7 @@ def test_newest_is_the_last_date_that_qualifies(rows, as_of):
 
 def test_pricing_needs_neither_torch_nor_what_is_slow_to_import():
     code = (
-        "import sys, cxrbench.cost.write, cxrbench.cost.refresh, cxrbench.claims.ledger;"
+        "import sys, cxrbench.cost.money, cxrbench.cost.refresh, cxrbench.claims.ledger;"
         "print([m for m in ('torch', 'scipy', 'matplotlib', 'boto3') if m in sys.modules])"
     )
     assert ran(sys.executable, "-c", code, check=True).stdout.strip() == "[]"

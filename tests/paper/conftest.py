@@ -28,7 +28,7 @@ def a_paper(folder: Path, source: str, generated: str = "") -> list[str]:
 def read(from_evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     """The tables of a build from recorded evidence, as working directory."""
     monkeypatch.chdir(from_evidence)
-    return Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
+    return Results.of_build(Path("results"), Path("results/study.json"), Path("data/recorded"))
 
 
 def made_up(**given: pd.DataFrame | Path | Study) -> Results:

@@ -1,6 +1,5 @@
 """The paper's tables and figures about money: an instance is one row of data, a projection says so."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -13,16 +12,13 @@ from conftest import ROOT, change_record, money_results
 from cxrbench.cost.costs import cost_table, pricing_of
 from cxrbench.cost.porting import CASES, break_even_table, decision_table
 from cxrbench.cost.prices import read_prices
-from cxrbench.cost.write import write_cost_tables
 from cxrbench.paper.cost_tables import load_sentence
 from cxrbench.paper.items import as_text, figures, tables
 from cxrbench.paper.latex import listing, placed
 from cxrbench.paper.ledger import claims_one_by_one
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
-from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import read_study
-from cxrbench.study.files import write_csv
 
 PRICES, STUDY = ROOT / "data/prices.csv", ROOT / "config/config.yaml"
 CELL = Path("nih128-64px/resnet18/cpu/seed0")
@@ -51,12 +47,7 @@ def built(folder: Path) -> Results:
     study.write_text(yaml.safe_dump(value))
     as_if_run_on("cuda", 100, results / "cells")
     as_if_run_on("neuron", 90, results / "cells")
-    costs = cost_table([results / "cells"], prices, pricing_of(study), target_auroc=0.65, runs=10)
-    write_csv(results / "tables/cost.csv", costs)
-    write_cost_tables(results, study, prices, ROOT / "data/recorded")
-    records = (results / "cells").glob("*/*/*/*/record.json")
-    write_csv(results / "tables/cells.csv", cells_table(read_study(study), records, folder / "recorded"))
-    return money_results(results, study)
+    return money_results(results, study, prices, folder / "recorded")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +57,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 def test_a_new_instance_is_found_in_tables_and_figures(results: Results) -> None:
     for name in ("prices", "ratios", "break_even"):
-        assert NEW in (results.folder / "tables" / f"{name}.csv").read_text(), name
+        assert NEW in results.tables[name].to_csv(), name
     for name in ("cost", "cost_units", "ratios", "prices"):
         assert tables()[name].make(results).texts.eq(NEW).any().any(), name
     figure = figures()["prices"].make(results)
@@ -90,7 +81,7 @@ def test_every_table_names_kind_region_basis_and_date(results: Results) -> None:
 
 def test_our_own_cells_save_at_one_price_and_not_at_another(results: Results) -> None:
     """90 s on trn1.2xlarge against 100 s on the new instance: dearer on demand, cheaper on spot."""
-    cases = results.csv("break_even")
+    cases = results.table("break_even")
     ours = cases[cases["case"] == "nih128-64px resnet18"].set_index("basis")
     demand, spot = ours.loc["on_demand"], ours.loc["spot"]
     assert demand["saving"] < 0 and demand["kind"] == "proxy"
@@ -99,7 +90,7 @@ def test_our_own_cells_save_at_one_price_and_not_at_another(results: Results) ->
 
 
 def test_what_others_ran_is_projected_at_every_price(results: Results) -> None:
-    cases = results.csv("break_even")
+    cases = results.table("break_even")
     cases = cases[cases["case"].isin([case.case for case in CASES])]
     assert set(cases["kind"]) == {"projected"}, "nobody published what they save at these prices"
     assert len(cases) > cases["case"].nunique() > cases["source"].nunique() == 2
@@ -179,36 +170,24 @@ def test_break_even_names_the_instance_that_its_dollars_are_of(tmp_path: Path) -
     assert row["usd_here"] == pytest.approx(costs.set_index("instance").loc["g5.2xlarge", "usd_total"])
 
 
-def test_the_ledger_prints_the_claims_of_the_preprint_and_ours(tmp_path: Path) -> None:
+def test_the_ledger_prints_the_claims_of_the_preprint_and_ours() -> None:
+    nan = float("nan")
     claims = pd.DataFrame(
         {
             "id": ["A1", "A2", "A3", "A4"], "source": ["preprint", "ours", "ours", "another text"],
             "says": ["5 % of a_b", "nothing", "so", "no"], "stated": ["5", "", "yes", ""],
-            "unit": ["%", "", "", ""], "computed_low": [5, "", 0, ""], "computed_high": [5, "", 0, ""],
-            "now_low": [2.08416, "", 0, ""], "now_high": [2.08416, "", 0, ""],
+            "unit": ["%", "", "", ""], "computed_low": [5, nan, 0, nan], "computed_high": [5, nan, 0, nan],
+            "now_low": [2.08416, nan, 0, nan], "now_high": [2.08416, nan, 0, nan],
             "verdict": ["stale", "not testable here", "contradicted", "stale"],
             "yes_no": [False, False, True, False], "assumes": ["", "it is dry", "", ""], "if_assumed": "",
         }
     )  # fmt: skip
-    claims.to_csv(tmp_path / "claims.csv", index=False)
-    numbers = dict.fromkeys(("computed_low", "computed_high", "now_low", "now_high"), "")
-    claims = pd.read_csv(tmp_path / "claims.csv", keep_default_na=False, na_values=numbers)
     text = listing(claims_one_by_one(claims))
     assert r"A1 & 5\,\% of a\_\allowbreak{}b & 5\,\% & 5; now 2.084 & stale \\" in text
     assert r"A2 & nothing Tested if it is dry. &  &  & not testable here \\" in text
     assert r"A3 & so & yes & no & contradicted \\" in text and "A4" not in text
 
 
-def test_the_graph_makes_the_tables_that_the_command_writes(results: Results) -> None:
-    rule = (ROOT / "workflow/rules/cost.smk").read_text()
-    named = re.findall(r'"(\w+)"', rule.split("MONEY = (")[1].split(")")[0])
-    written = {path.stem for path in (results.folder / "tables").glob("*.csv")}
-    assert set(named) == written - {"cost", "cells"}
-
-
 def test_without_any_cell_there_are_still_prices_and_published_cases(tmp_path: Path) -> None:
-    shutil.copy(PRICES, tmp_path)
-    empty = cost_table([tmp_path], PRICES, pricing_of(STUDY))
-    write_csv(tmp_path / "tables/cost.csv", empty)
-    write_cost_tables(tmp_path, STUDY, tmp_path / "prices.csv", ROOT / "data/recorded")
-    assert all(len(pd.read_csv(tmp_path / f"tables/{name}.csv")) for name in ("ratios", "break_even"))
+    made = money_results(tmp_path, STUDY, PRICES, tmp_path).tables
+    assert made["cost"].empty and len(made["ratios"]) and len(made["break_even"])

@@ -203,7 +203,7 @@ def test_the_documents_quote_what_the_paper_computes_of_power(
     from_all_evidence: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(from_all_evidence)
-    read = Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
+    read = Results.of_build(Path("results"), Path("results/study.json"), Path("data/recorded"))
     values = named_values(read, "power/preprint/")
     text = " ".join((ROOT / "docs/statistics.md").read_text().split())
     for name in ("macro", "macro/median", "micro", "micro/median", "macro/fixed"):

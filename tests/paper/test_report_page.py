@@ -6,6 +6,8 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -21,13 +23,16 @@ from columns import SCORES
 from conftest import ROOT, must_fail, must_work, text_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.cli import app
+from cxrbench.evidence.expected import EXPECTED
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.record import Failure, read_record
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.items import as_text, figures, tables
+from cxrbench.paper.page import write_page
 from cxrbench.paper.page.links import address_of, addressed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import REFUSED
+from cxrbench.study.config import Study
 from cxrbench.study.files import sha256_file
 
 from .conftest import named_values
@@ -62,8 +67,13 @@ def make(results: Path) -> str:
     return (results / "report.html").read_text(encoding="utf-8")
 
 
+@cache
 def results_of(folder: str) -> Results:
-    return Results.read(Path(folder), Path(folder, "study.json"), Path("data/recorded"))
+    """The tables of a folder; of the hostile one a claim and a case have hostile words."""
+    read = Results.of_build(Path(folder), Path(folder, "study.json"), Path("data/recorded"))
+    if folder == "hostile":
+        read.claims.loc[0, "says"] = read.tables["break_even"].loc[0, "case"] = HOSTILE
+    return read
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +100,12 @@ def page(built: Path) -> str:
     real = {"dataset": "nih128-64px", "architectures": ["resnet18"], "platforms": ["cpu"]}
     study["cells"] += [study["cells"][0] | {"architectures": [NETWORK]}, real | {"seeds": [101, 102]}]
     (results / "study.json").write_text(json.dumps(study))
-    records = [str(path) for path in results.glob("cells/*/*/*/*/record.json")]
-    where = ["--study", f"{results}/study.json", "--out", f"{results}/tables/cells.csv"]
-    must_work("cell_table.py", *records, *where, cwd=Path.cwd())
-    for name, column in (("claims", "says"), ("break_even", "case")):
-        table = pd.read_csv(results / f"tables/{name}.csv", dtype=str, keep_default_na=False)
-        table.loc[0, column] = HOSTILE
-        table.to_csv(results / f"tables/{name}.csv", index=False)
-    return make(results)
+    names = [*json.loads((results / "scores.json").read_text()), FAILED, CHANGED]
+    records = [results / "cells" / name / "record.json" for name in names]
+    must_work("score.py", *records, "--results", results, "--study", results / "study.json", cwd=Path.cwd())
+    results_of("hostile").write()
+    write_page(results_of("hostile"), EXPECTED, results / "report.html")
+    return (results / "report.html").read_text(encoding="utf-8")
 
 
 # -- reading a page --------------------------------------------------------------------------------
@@ -362,38 +370,38 @@ def test_a_failed_and_a_changed_cell_are_shown_and_long_lines_are_cut(page: str)
 
 
 def test_a_study_that_nobody_ran_has_a_page(built: Path) -> None:
-    results = Path("unrun")
-    shutil.copytree("results", results, ignore=shutil.ignore_patterns("cells"))
-    csvs = {path.stem: path for path in (results / "tables").glob("*.csv")}
-    for name in ("metrics", "cost", "claims", "parity"):
-        pd.read_csv(csvs[name])[:0].to_csv(csvs[name], index=False)
-    cells = pd.read_csv(csvs["cells"], dtype=str, keep_default_na=False)
-    cells = cells.assign(status="not run", origin="")
-    cells.loc[0, ["origin", "failure"]] = [REFUSED, f"the log is another one {HOSTILE}"]
-    cells.to_csv(csvs["cells"], index=False)
-    read = Read(make(results))
-    empty = [name for name, item in tables().items() if item.make(results_of("unrun")).rows.empty]
+    folder = Path("unrun")
+    folder.mkdir()
+    shutil.copy("results/study.json", folder)
+    (folder / "scores.json").write_text("{}")
+    results = results_of("unrun")
+    results.cells.loc[0, ["origin", "failure"]] = [REFUSED, f"the log is another one {HOSTILE}"]
+    results = replace(results, claims=results.claims[:0])
+    write_page(results, EXPECTED, folder / "report.html")
+    read = Read((folder / "report.html").read_text(encoding="utf-8"))
+    empty = [name for name, item in tables().items() if item.make(results).rows.empty]
     assert "No cell of this study has been run, and none is recorded." in read.words
     assert read.words.count("Nothing of this has been run.") == len(empty) + 1  # and no claim
     assert {"auroc", "cost", "parity", "claims"} <= set(empty)
-    assert f"refused 1 not run {len(cells) - 1}" in read.words
+    assert f"refused 1 not run {len(results.cells) - 1}" in read.words
     assert f"is refused, and nothing here rests on it: the log is another one {HOSTILE}" in read.words
 
 
-def own_study(folder: Path) -> None:
-    """Write ``results`` to ``folder`` as if its radiographs were a user's own table's."""
-    shutil.copytree("results", folder)
-    study = json.loads((folder / "study.json").read_text())
+def own_study() -> Results:
+    """The results of a build as if its radiographs were a user's own table's."""
+    read = Results.of_build(Path("results"), Path("results/study.json"), Path("data/recorded"))
+    study = json.loads(read.study.model_dump_json())
     for name, dataset in study["datasets"].items():
         if not name.startswith("phantom"):
             kept = {"pixels": dataset["pixels"], "recipe": dataset["recipe"]}
             study["datasets"][name] = {"source": "table", "table": "t.csv", "folder": "images"} | kept
-    (folder / "study.json").write_text(json.dumps(study))
+    return replace(read, study=Study.model_validate(study))
 
 
 def test_the_page_of_an_own_study_says_nothing_of_ours(built: Path) -> None:
-    own_study(Path("own"))
-    page = make(Path("own"))
+    results = own_study()
+    write_page(results, EXPECTED, Path("own.html"))
+    page = Path("own.html").read_text(encoding="utf-8")
     read = Read(page)
     assert "Results of this study" in read.words and "How good are the networks?" in read.words
     for ours in ("preprint", "Trainium or CUDA", "USD", "our loop", "Look at", "convnext_pico`", "Claims"):
@@ -409,22 +417,17 @@ def test_the_page_of_an_own_study_says_nothing_of_ours(built: Path) -> None:
         link for link in links if not link.startswith("nih") and not link.startswith("phantom")
     } <= targets
     assert "no better than chance" not in read.words
-    metrics = pd.read_csv("own/tables/spread.csv")
-    main = (metrics["label"] == "endpoint") & (metrics["metric"] == "auroc")
-    assert main.any()
-    low = [name for name in metrics if name.endswith("ci_low")]
-    metrics.loc[main, low] = 0.4
-    metrics.to_csv("own/tables/spread.csv", index=False)
-    single = pd.read_csv("own/tables/metrics.csv")
-    single.loc[(single["label"] == "endpoint") & (single["metric"] == "auroc"), "ci_low"] = 0.4
-    single.to_csv("own/tables/metrics.csv", index=False)
-    said = [one.text for one in conclusions(named_values(results_of("own")))]
+    for table in (results.spread, results.metrics):
+        main = (table["label"] == "endpoint") & (table["metric"] == "auroc")
+        assert main.any()
+        table.loc[main, "ci_low"] = 0.4
+    said = [one.text for one in conclusions(named_values(results))]
     assert [text for text in said if "no better than chance: the interval holds 0.5" in text]
 
 
 def test_without_a_build_the_message_says_what_to_run(tmp_path: Path) -> None:
     message = must_fail("report", "--only", "page", "--results", tmp_path)
-    assert "cells.csv: missing" in message and "make paper-from-evidence" in message
+    assert "scores.json: no cell was scored here yet; run `make paper-from-evidence`" in message
     assert not list(tmp_path.iterdir())
 
 

@@ -3,17 +3,12 @@
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 
-from conftest import ROOT, change_record
+from conftest import ROOT, change_record, must_work
 from cxrbench.evidence.sums import write_sums
-from cxrbench.results.comparisons import write_statistics
-from cxrbench.results.matrix import cells_table
-from cxrbench.results.scoring import CELL_COLUMNS
-from cxrbench.study.config import read_study
-from cxrbench.study.files import write_csv
+from cxrbench.paper.results import Results
 
 GROUP = "phantom-32px/resnet18"
 RECORDS = "*/*/*/*/record.json"
@@ -32,11 +27,11 @@ def kinds_of_parity(folder: Path, images_per_pass: int) -> set[str]:
     cells = {"dataset": dataset, "architectures": [architecture], "platforms": ["cpu", "xla_cpu"]}
     cells |= {"seeds": [0, 1]}
     (folder / "study.yaml").write_text(yaml.safe_dump(study | {"cells": [cells]}))
-    table = cells_table(read_study(folder / "study.yaml"), adopted.glob(RECORDS), recorded)
-    write_csv(folder / "results/tables/cells.csv", table)
-    write_csv(folder / "results/tables/metrics.csv", pd.DataFrame(columns=CELL_COLUMNS))
-    write_statistics(folder / "results", folder / "study.yaml", ROOT / "data/baselines.csv")
-    return set(pd.read_csv(folder / "results/tables/parity.csv")["kind"])
+    records = sorted(map(str, adopted.glob(RECORDS)))
+    words = ["--results", folder / "results", "--study", folder / "study.yaml"]
+    must_work("score.py", *records, *words)
+    read = Results.of_build(folder / "results", folder / "study.yaml", recorded)
+    return set(read.parity["kind"])
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_no_key_fits_two_lines_but_its_own(read: Results) -> None:
 def test_a_build_writes_the_values_key_by_key(from_evidence: Path, monkeypatch) -> None:
     monkeypatch.chdir(from_evidence)
     written = json.loads(Path("results/values.json").read_text())
-    read = Results.read(Path("results"), Path("results/study.json"), Path("data/recorded"))
+    read = Results.of_build(Path("results"), Path("results/study.json"), Path("data/recorded"))
     values = values_of(read, named(Path("paper")))
     assert written == {key: one if isinstance(one, int) else str(one) for key, one in values.items()}
     macros = Path("paper/generated/macros.tex").read_text()

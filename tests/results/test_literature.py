@@ -14,7 +14,7 @@ BASELINES = Path(__file__).parents[2] / "data" / "baselines.csv"
 
 @pytest.fixture(scope="module")
 def table(predictions):
-    return evaluate(predictions, replicates=2).table
+    return evaluate(predictions, replicates=2).table.assign(cell="a/b/cpu/seed0")
 
 
 def test_committed_baselines_are_whole():
@@ -32,7 +32,8 @@ def test_committed_baselines_are_whole():
 def test_only_the_same_split_is_compared(table, split):
     baselines = read_baselines(BASELINES)
     rows = compare_with_literature(table, baselines, split_name=split, n_train_images=7077, pixels=64)
-    assert list(rows.columns) == BASELINE_COLUMNS and set(rows["split"]) == {split} & set(baselines["split"])
+    assert list(rows.columns) == ["cell", *BASELINE_COLUMNS]
+    assert set(rows["split"]) == {split} & set(baselines["split"])
     assert set(rows["source"]) == set(baselines.loc[baselines["split"] == split, "source"])
     assert rows["difference"].to_numpy() == pytest.approx((rows["value"] - rows["published"]).to_numpy())
     assert not rows.duplicated(["label", "source"]).any()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import forked
-from conftest import ROOT, clone_of_the_tree, keep_recorded, ran, scores
+from conftest import ROOT, clone_of_the_tree, keep_recorded, ran, scores, small_clone
 from cxrbench.training.supervisor import run
 from spy import put_before
 from test_graph import CELL, OVERLAY, jobs
@@ -26,7 +26,7 @@ from training.trainers import wait_until
 
 GRAPH = (sys.executable, "-m", "snakemake")
 EVIDENCE = ("--config", "run=[]")
-SPLITS = "results/tables/splits.csv"  # quickly built
+QUICK = "results/scores.json"  # soon built where few cells are recorded
 MADE = ("paper/paper.pdf", "paper/generated/*", "figures/*.pdf", "results/tables/*", "results/values.json")
 
 
@@ -115,7 +115,7 @@ def test_a_rule_that_failed_or_was_killed_is_done_again(whole: Path, tmp_path: P
     """From the paper back, so that nothing is done in vain."""
     before, readers, order = made(whole), sources(whole), layers(whole)
     place = {rule: number for number, layer in enumerate(order) for rule in layer}
-    assert {"adopt", "evaluate", "statistics", "claims", "tables", "figures", "paper"} <= {*place}
+    assert {"adopt", "score", "report", "page", "paper"} <= {*place}
     for number, layer in enumerate(order):
         for name in [name for name, rules in readers.items() if max(map(place.get, rules)) == number]:
             if name.startswith("data/recorded/") or (name.endswith((".bib", ".tex")) and "main" not in name):
@@ -127,12 +127,11 @@ def test_a_rule_that_failed_or_was_killed_is_done_again(whole: Path, tmp_path: P
                 assert name in said or "LaTeX: " in said, said[-3000:]
                 assert not re.search("CalledProcessError|Traceback|WorkflowError", said), said
             (whole / name).write_bytes(content)
-        killed = [rule for rule in layer if rule != "evidence"]  # which is cksum
-        killing = put_before(tmp_path / killed[0], tmp_path / "notes", victim=f"(?:{'|'.join(killed)})")
-        words = ("all", "page", "--keep-going", "--forcerun", *killed)
+        killing = put_before(tmp_path / layer[0], tmp_path / "notes", victim=f"(?:{'|'.join(layer)})")
+        words = ("all", "page", "--keep-going", "--forcerun", *layer)
         said = built(whole, *words, env=killing, fails=True).stderr
         planned = built(whole, "all", "page", "-n").stdout
-        for rule in killed:
+        for rule in layer:
             assert f"the command of rule {rule} was killed by signal 9" in said
             assert re.search(rf"^{rule} +\d+$", planned, flags=re.M), (rule, planned)
     built(whole, "all", "page")
@@ -200,10 +199,10 @@ def test_killed_builds_train_to_the_same_scores(make_job, tmp_path: Path) -> Non
 
 @pytest.fixture
 def splits(tmp_path: Path) -> Path:
-    """A clone that locks of Snakemake say to be in use; ``results/tables/splits.csv`` is quickly built."""
-    clone = clone_of_the_tree(tmp_path / "clone")
+    """A clone that locks of Snakemake say to be in use; :data:`QUICK` is soon built."""
+    clone = small_clone(tmp_path / "clone")
     (clone / ".snakemake/locks").mkdir(parents=True)
-    (clone / ".snakemake/locks/0.output.lock").write_text("results/tables/splits.csv\n")
+    (clone / ".snakemake/locks/0.output.lock").write_text(f"{QUICK}\n")
     return clone
 
 
@@ -212,9 +211,9 @@ def splits(tmp_path: Path) -> Path:
 def test_stale_locks_are_cleared_and_those_of_a_running_build_stay(splits: Path) -> None:
     with open(splits / ".snakemake/alive.lock", "w") as running:
         fcntl.flock(running, fcntl.LOCK_SH)
-        said = built(splits, "results/tables/splits.csv", fails=True).stderr
+        said = built(splits, QUICK, fails=True).stderr
         assert f"process {os.getpid()}; wait until it ends" in said and "LockException" not in said
-    done = built(splits, "results/tables/splits.csv")
+    done = built(splits, QUICK)
     assert "the last build here was killed; this one goes on" in done.stderr
     assert not (splits / ".snakemake/locks").exists()
 
@@ -222,7 +221,7 @@ def test_stale_locks_are_cleared_and_those_of_a_running_build_stay(splits: Path)
 @pytest.mark.fault("a build runs on another machine of the same disk", "its locks stay; the machine is named")
 def test_locks_of_another_machine_stay(splits: Path) -> None:
     (splits / ".snakemake/alive.lock").write_text(f"not-{socket.gethostname()}")
-    done = built(splits, "results/tables/splits.csv", fails=True)
+    done = built(splits, QUICK, fails=True)
     assert "none runs on this machine; if none runs on another one, run snakemake --unlock" in done.stderr
     assert f"ran on not-{socket.gethostname()}" in done.stderr
 
@@ -230,7 +229,7 @@ def test_locks_of_another_machine_stay(splits: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.fault("a build is started while another one runs", "its process is named; later it works")
 def test_a_running_build_is_named_and_not_disturbed(tmp_path: Path) -> None:
-    clone, tools, words = clone_of_the_tree(tmp_path / "clone"), tmp_path / "tools", (SPLITS, *EVIDENCE)
+    clone, tools, words = small_clone(tmp_path / "clone"), tmp_path / "tools", (QUICK, *EVIDENCE)
     tools.mkdir()
     os.mkfifo(tools / "go")
     (tools / "python").write_text(f'#!/bin/sh\nread _ < {tools}/go\nexec "{sys.executable}" "$@"\n')
@@ -238,27 +237,27 @@ def test_a_running_build_is_named_and_not_disturbed(tmp_path: Path) -> None:
     held = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}
     first = subprocess.Popen([*GRAPH, *words], cwd=clone, env=held, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: list(clone.glob(".snakemake/locks/*.lock")), "lock", first)
-    said = built(clone, SPLITS, fails=True).stderr
+    said = built(clone, QUICK, fails=True).stderr
     assert re.search(rf"a build works in this folder since \d\d:\d\d, process {first.pid}; wait", said), said
     assert f"kill {first.pid}" in said and "LockException" not in said
     (tools / "go").write_text("\n")
     assert first.wait(120) == 0, first.stderr.read()
-    built(clone, SPLITS)
+    built(clone, QUICK)
 
 
 @pytest.mark.slow
 @pytest.mark.fault("a file that a build made is edited by hand", "it is made again; the same bytes")
 def test_an_edited_result_is_named_and_made_again(tmp_path: Path) -> None:
-    clone = clone_of_the_tree(tmp_path)
-    assert "changed since" not in built(clone, SPLITS).stderr
-    path, times = clone / SPLITS, (clone / SPLITS).stat()
+    clone = small_clone(tmp_path)
+    assert "changed since" not in built(clone, QUICK).stderr
+    path, times = clone / QUICK, (clone / QUICK).stat()
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    said = f"changed since the build made it, so to be made again: {SPLITS}"
-    assert said in built(clone, SPLITS, "-n").stderr and path.read_bytes() != content
-    assert said in built(clone, SPLITS).stderr and path.read_bytes() == content
-    assert "changed since" not in built(clone, SPLITS).stderr
+    said = f"changed since the build made it, so to be made again: {QUICK}"
+    assert said in built(clone, QUICK, "-n").stderr and path.read_bytes() != content
+    assert said in built(clone, QUICK).stderr and path.read_bytes() == content
+    assert "changed since" not in built(clone, QUICK).stderr
 
 
 @pytest.mark.slow
@@ -281,13 +280,13 @@ def test_no_edit_by_hand_reaches_the_paper(whole: Path) -> None:
 
 @pytest.mark.fault("the results are on a read-only disk", "one message that names the file")
 def test_results_that_may_not_be_written_are_one_message(small_disk, tmp_path: Path) -> None:
-    clone = clone_of_the_tree(tmp_path / "clone")
+    clone = small_clone(tmp_path / "clone")
     (clone / "results").symlink_to(small_disk("size=64m"))
-    built(clone, SPLITS)
+    built(clone, QUICK)
     small_disk("ro")
-    said = built(clone, SPLITS, "--forcerun", "data_tables", fails=True).stderr
-    assert f"cxrbench: {SPLITS}: this may not be written; change its permissions" in said
-    said = built(clone, "results/evidence.txt", "--config", "cells=[]", fails=True).stderr
+    said = built(clone, QUICK, "--forcerun", "score", fails=True).stderr
+    assert f"cxrbench: {QUICK}: this may not be written; change its permissions" in said
+    said = built(clone, "results/values.json", fails=True).stderr
     assert re.search(r"cxrbench: results/\S+: this is on a read-only disk; name another place", said)
     assert not re.search("CalledProcessError|Traceback|WorkflowError|Exception", said), said
 
@@ -317,10 +316,11 @@ def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -
     clone = clone_of_the_tree(tmp_path)
     recorded = clone / "data/recorded"
     name = str(min(recorded.glob("nih128-64px/*/*/seed0")).relative_to(recorded))
-    words = (f"results/cells/{name}/record.json", "results/tables/splits.csv")
+    keep_recorded(clone, name)
+    words = (f"results/cells/{name}/record.json", QUICK)
     done = built(clone, *words)
-    steps = ["Tabulating splits and label noise", "Checking the evidence of all cells"]
-    assert sorted(re.findall(r"^\[\d/2\] (.+)$", done.stderr, flags=re.M)) == sorted(steps)
+    steps = ["Checking the evidence of all cells", "Scoring all cells"]
+    assert re.findall(r"^\[\d/2\] (.+)$", done.stderr, flags=re.M) == steps
     noise = r"jobid|steps|Job stats|Select jobs|Execute|^rule "
     assert not re.search(noise, done.stderr, flags=re.M), done.stderr
     planned = built(clone, *words, "-n", "--quiet", "host", "--forcerun", "adopt")
@@ -333,7 +333,7 @@ def test_no_slurm_is_one_message(tmp_path: Path) -> None:
     tools.mkdir()
     for name in ("bash", "cat", "env", "git", "sh", "which"):
         (tools / name).symlink_to(str(shutil.which(name)))
-    words = (*GRAPH, "results/tables/splits.csv", "--workflow-profile", "workflow/profiles/slurm")
+    words = (*GRAPH, QUICK, "--workflow-profile", "workflow/profiles/slurm")
     done = ran(*words, cwd=clone, env=os.environ | {"PATH": str(tools)})
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "cxrbench: Slurm is not on this machine" in done.stderr

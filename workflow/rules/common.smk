@@ -46,7 +46,6 @@ except UserError as error:
 
 # A record holds the hashes of its predictions and its log: it stands for the evidence of its cell.
 RECORDS = [f"<results>/cells/{cell}/record.json" for cell in EVIDENCED]
-EVIDENCE = "<results>/evidence.txt"
 LEFT_OUT = [reason for cell in STUDY.all_cells() if (reason := STORE.source_of(cell, STUDY).reason)]
 for reason in LEFT_OUT:
     print(f"cxrbench: {reason}", file=sys.stderr)
@@ -74,7 +73,11 @@ if workflow.is_main_process:
             ),
             *folder["generated"].glob("*"),
             *folder["figures"].glob("*.pdf"),
-            *(path for path in (folder["paper"], made.with_name("report.html")) if path.is_file()),
+            *(
+                path
+                for path in (folder["paper"], *made.parent.glob("*.html"), *made.parent.glob("scores.json"))
+                if path.is_file()
+            ),
         ]
         build.keep_what_is_made(logger, made, dry, alone, built)
     except (OSError, UserError) as error:
@@ -93,24 +96,14 @@ onstart:
 
 PACKAGE = Path(os.path.relpath(SOURCE), "cxrbench")  # a checkout that was moved is not built anew
 SCRIPTS = PACKAGE.parents[1] / "workflow/scripts"
-SCORING, COMPUTING, REPORTING = (
-    content_of(*build.code_files(PACKAGE, patterns))
-    for patterns in (build.SCORING, build.COMPUTING, build.REPORTING)
+SCORING, REPORTING = (
+    content_of(*build.code_files(PACKAGE, patterns)) for patterns in (build.SCORING, build.REPORTING)
 )
-
-
-def made_from(*paths, code=REPORTING):
-    """What a table or page depends on besides its inputs' times: its code, and contents of files and scripts."""
-    return [code, content_of(*paths)]
 
 
 def results_of(wildcards, input):
     """The folder of results, where the study is."""
     return Path(input.study).parent
-
-
-def folder_of(wildcards, output):
-    return Path(output[0]).parent
 
 
 def table_file(wildcards):
@@ -144,11 +137,6 @@ def wanted_evidence(cell):
 def files(folder, *patterns):
     """The names of the files in ``folder`` that match, sorted."""
     return sorted(str(path) for pattern in patterns for path in Path(folder).glob(pattern) if path.is_file())
-
-
-def tables(*names):
-    """The result tables of these names."""
-    return [f"<results>/tables/{name}.csv" for name in names]
 
 
 wildcard_constraints:

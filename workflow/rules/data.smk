@@ -21,21 +21,3 @@ rule pack:
         "Packing the images of {wildcards.dataset}"
     shell:
         "python -m cxrbench data pack {wildcards.dataset} --study {params.study} --out {output} 2> {log}"
-
-
-rule data_tables:
-    """Splits of the whole set with their hashes, and label noise against adjudicated labels; needs no image."""
-    output:
-        tables("splits", "label_noise"),
-    log:
-        "<logs>/data_tables.log",
-    conda:
-        "../../environment.yml"
-    params:
-        script=SCRIPTS / "data_tables.py",
-        made_from=made_from(SCRIPTS / "data_tables.py", code=COMPUTING),
-        out=folder_of,
-    message:
-        "Tabulating splits and label noise"
-    shell:
-        "python {params.script} --out {params.out} 2> {log}"

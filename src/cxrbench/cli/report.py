@@ -1,4 +1,4 @@
-"""``cxrbench report``: tables, figures, pages and documents from the tables of a build."""
+"""``cxrbench report``: tables, figures, pages and documents from evidence and its scores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(
     ] = None,
     expected: Annotated[Path, typer.Option(help="Reviewed outcomes.")] = Path("data/expected_status.csv"),
 ) -> None:
-    """Make tables, figures, the HTML page and the summary from the tables of a build.
+    """Make tables, figures, the HTML page and the summary from the scores of a build.
 
     `matrix` prints which trainings have been run, with the mean AUROC of each network.
     `documents` writes README.md, ARTIFACT.md and pages of docs/ from paper/documents.
@@ -74,17 +74,23 @@ def _parts(only: list[str] | None) -> list[str]:
 
 
 def _read(results: Path, study: Path, recorded: Path) -> Results:
-    from cxrbench.paper.results import Results
+    """The tables of a build; it ends here where one of our claims no longer follows from them."""
+    from cxrbench.cli.scores import must_follow
+    from cxrbench.paper.results import PRICES, Results
 
-    return Results.read(results, study, recorded)
+    read = Results.of_build(results, study, recorded)
+    must_follow(read.claims, PRICES)
+    return read
 
 
 def _tables(read: Results, named: Path, out: Path) -> None:
-    """Write the paper's tables, and every value that a document names: as a macro, and in values.json."""
+    """Write all tables as CSV, the paper's for LaTeX too, and every value that a document names: as a macro,
+    and in values.json."""
     import json
 
     from cxrbench.paper.latex import write_tables
 
+    read.write()
     write_tables(read, json.loads(named.read_text(encoding="utf-8")), out)
 
 

@@ -158,8 +158,8 @@ def claims(
 ) -> None:
     """Print our claims and the preprint's, with computed verdicts. Fails if one of ours no longer follows."""
     from cxrbench.claims.file import read_claims
-    from cxrbench.claims.inputs import read_context, show
-    from cxrbench.claims.ledger import broken, check_claims, drifted, outdated
+    from cxrbench.claims.inputs import read_context
+    from cxrbench.claims.ledger import check_claims
     from cxrbench.study.files import write_csv
     from cxrbench.study.names import UserError, suggestion
 
@@ -188,6 +188,16 @@ def claims(
             print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
                 print(wrapped(f"{'':26} {row.why}", " " * 29))
+    must_follow(ledger, prices)  # no table else: what a failed step leaves must not pass for its result
+    if out:
+        write_csv(out, whole)
+
+
+def must_follow(ledger: pd.DataFrame, prices: Path) -> None:
+    """Say which verdicts have changed; exit where one of our claims no longer follows from the evidence."""
+    from cxrbench.claims.inputs import show
+    from cxrbench.claims.ledger import broken, drifted, outdated
+
     for row in drifted(ledger).itertuples():
         say(f"{row.id}: the verdict is now '{row.verdict}', reviewed as '{row.reviewed}': {row.why}")
     for row in outdated(ledger).itertuples():
@@ -196,9 +206,7 @@ def claims(
     for row in (lost := broken(ledger)).itertuples():
         complain(f"our claim {row.id} does not follow from the evidence any more: {row.why}")
     if len(lost):
-        raise typer.Exit(1)  # and no table: what a failed step leaves must not pass for its result
-    if out:
-        write_csv(out, whole)
+        raise typer.Exit(1)
 
 
 _FIRST_SOURCES = ("preprint", "ours")

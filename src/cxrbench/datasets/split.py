@@ -7,6 +7,7 @@ are stored here by patient (``splits/*.csv.gz``, made from the lists named in da
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -193,6 +194,7 @@ def _from_file(path: Path, present: set[str]) -> pd.Series:
     return pd.Series({row.image: row.split for row in rows.values()}, name="split", dtype=str)
 
 
+@cache
 def abnormal_share(split: str, part: str = "test") -> float:
     """The share of ChestX-ray14's images in a part of a split that have any finding."""
     table = read_nih_table()

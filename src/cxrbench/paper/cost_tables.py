@@ -101,7 +101,7 @@ _RATIOS: Columns = {
 
 def price_ratios(read: Results) -> Table:
     """The ratio of every pair of prices; regions and dates with the same two stand in one row."""
-    rows = read.csv("ratios")
+    rows = read.table("ratios")
     if rows.empty:
         return table(rows, _RATIOS)
     cents = rows["usd_baseline"].round(4)  # a source rounds one price in two ways
@@ -160,7 +160,7 @@ decisions = csv_table("decisions", _DECISIONS)
 )
 def prices_by_basis(read: Results) -> Iterator[Fields]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
-    rows = read.csv("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
+    rows = read.table("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
     for _, prices in rows.groupby("instance", sort=False):
         note = dates(prices) + prices["assumed"].replace("region", ", region assumed")
         dated = [WithInterval(usd, note=at) for usd, at in zip(prices["usd_per_hour"], note, strict=True)]
@@ -227,7 +227,7 @@ def mean_and_range(values: pd.Series) -> WithInterval:
 
 def sources_of_prices(read: Results) -> str:
     """Every source of a price, with its number of rows."""
-    counts = _unversioned(read.csv("prices")["source"]).value_counts()
+    counts = _unversioned(read.table("prices")["source"]).value_counts()
     return "; ".join(f"{name} ({rows})" for name, rows in counts.items())
 
 
@@ -277,7 +277,7 @@ def instance_of(read: Results, platform: str) -> str | None:
 
 def usd_of_a_day(read: Results, platform: str) -> float | str | None:
     """The newest price of a day of that instance on demand; a word where none is known."""
-    prices = read.csv("prices").fillna({"as_of": ""})
+    prices = read.table("prices").fillna({"as_of": ""})
     demand = prices[prices["basis"] == "on_demand"].sort_values("as_of").set_index("instance")
     newest = demand["usd_per_hour"].groupby("instance").last() * 24
     instance = instance_of(read, platform)
@@ -295,7 +295,7 @@ def last_case(read: Results) -> pd.DataFrame:
 
 
 def _case(read: Results, at: int) -> pd.DataFrame:
-    cases = read.csv("break_even")
+    cases = read.table("break_even")
     return cases[cases["case"] == CASES[at].case]
 
 

@@ -110,7 +110,7 @@ def variance_by_source(read: Results) -> Figure:
 
 def power_of_seeds(read: Results) -> Figure:
     """The power to find equal platforms equivalent, by seeds: as measured and at worst."""
-    rows = read.csv("powers")
+    rows = read.table("powers")
     if rows.empty or (rows := rows[rows["differs"] == PRECISION]).empty:
         return no_evidence("No network has ten seeds in two precisions.")
     figure, axes = plt.subplots(figsize=(width(), 2.3))
@@ -190,7 +190,7 @@ def throughput(read: Results) -> Figure:
 def prices_by_instance(read: Results) -> Figure:
     """Draw the hourly price in a region by basis of the study's instances, those whose prices are divided
     and every Trainium for training, rented by itself; a line starts at the oldest."""
-    prices, ratios = read.csv("prices"), read.csv("ratios")
+    prices, ratios = read.table("prices"), read.table("ratios")
     chosen = [*read.study.prices.instances.values(), *ratios["instance"], *ratios["baseline"]]
     chosen = prices["instance"].isin(chosen) | prices["accelerator"].map(_trains_on_neuron)
     prices = prices[chosen & (prices["basis"] != "sagemaker")]

@@ -333,7 +333,7 @@ def csv_table(name: str, columns: Columns) -> _Maker:
     """The function that makes a table of a CSV of the graph."""
 
     def made(read: Any) -> Table:
-        return table(read.csv(name), columns)
+        return table(read.table(name), columns)
 
     return made
 

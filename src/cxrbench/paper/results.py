@@ -1,9 +1,10 @@
-"""The tables that the graph has made, and what the paper takes from them."""
+"""The tables of a build, computed from its evidence and scores, and what the paper takes from them."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,35 +12,47 @@ from typing import Any, get_type_hints
 
 import pandas as pd
 
+from cxrbench.claims.file import read_claims
+from cxrbench.claims.inputs import Context
+from cxrbench.claims.ledger import check_claims
+from cxrbench.cost.costs import cost_table
+from cxrbench.cost.money import money_tables
+from cxrbench.cost.prices import read_prices
+from cxrbench.datasets.split import splits
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, fitting, read_measured
 from cxrbench.paper.formats import Range, WithInterval
-from cxrbench.results.scoring import read_metrics
-from cxrbench.statistics.evaluate import prevalence
+from cxrbench.results.comparisons import comparison_tables
+from cxrbench.results.kept import CELLS, read_scores
+from cxrbench.results.label_noise import label_noise
+from cxrbench.results.matrix import cells_table
+from cxrbench.results.scoring import CELL_COLUMNS, of_cell
+from cxrbench.statistics.evaluate import one_per_metric, prevalence
 from cxrbench.statistics.metrics import ENDPOINT, MACRO, METRICS, findings_among
 from cxrbench.study.config import NihSource, Study, read_study
-from cxrbench.study.files import read_csv
-from cxrbench.study.names import GROUP
+from cxrbench.study.files import write_csv
+from cxrbench.study.names import GROUP, Cell
 
+BASELINES, CLAIMS, PRICES = (Path("data") / name for name in ("baselines.csv", "claims.yaml", "prices.csv"))
+TARGET_AUROC = 0.65  # macro AUROC on validation images, the cost of which is told; declared, not tuned
+RUNS = 10.0  # that share a compilation
 _TOO_FEW = "too few patients"  # in place of an interval
-_OF_CLAIMS = (
-    "computed_low",
-    "computed_high",
-    "now_low",
-    "now_high",
-    "tolerance",
-)  # numbers; the rest is text
 _EMULATED = {"fp32": "", "bf16_nearest": "emulated nearest", "bf16_stochastic": "emulated stochastic"}
 Group = tuple[str, str, str]  # dataset, architecture, platform
 
 
 @dataclass(frozen=True)
 class Results:
-    """The tables that the graph has made, read once."""
+    """The tables of a build, and where its study, evidence and scores are.
+
+    ``tables``: each as a CSV has it, by its name. Those that are asked most are fields too, ``metrics`` with
+    one interval per score.
+    """
 
     folder: Path
     study: Study
     recorded: Path
+    tables: Mapping[str, pd.DataFrame]
     cells: pd.DataFrame
     metrics: pd.DataFrame
     cost: pd.DataFrame
@@ -56,18 +69,28 @@ class Results:
     claims: pd.DataFrame
 
     @classmethod
-    def read(cls, folder: Path, study: Path, recorded: Path) -> Results:
-        """Read ``folder``/tables."""
-        names = [name for name, kind in get_type_hints(cls).items() if kind is pd.DataFrame]
-        frames = {name: _read_table(folder, name) for name in names}
-        drawn = _drawn_datasets(frames["cells"])
-        frames = {name: _with_drawn(frame, drawn) for name, frame in frames.items()}
-        read = cls(folder, read_study(study), recorded, **frames)
+    def of_build(cls, folder: Path, study_path: Path, recorded: Path) -> Results:
+        """The tables of the cells that were scored in ``folder``, with the texts in data/ of this directory.
+
+        Raises UserError where no cell was scored yet: scores.json, which lists them, is missing.
+        """
+        study = read_study(study_path)
+        tables = _tables(folder, study, recorded)
+        drawn = _drawn_datasets(tables["cells"])
+        named = [name for name, kind in get_type_hints(cls).items() if kind is pd.DataFrame]
+        frames = {name: _with_drawn(tables[name], drawn) for name in named}
+        frames["metrics"] = one_per_metric(frames["metrics"])
+        read = cls(folder, study, recorded, tables, **frames)
         return replace(read, cost=read._in_order(read.cost))
 
-    def csv(self, name: str) -> pd.DataFrame:
-        """Another table of the graph, cells in the study's order; empty where it has no columns."""
-        return self._in_order(_read_table(self.folder, name))
+    def write(self) -> None:
+        """Write every table into ``folder``/tables as CSV: nothing reads them there but people."""
+        for name, table in self.tables.items():
+            write_csv(self.folder / "tables" / f"{name}.csv", table)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Another table of the build, cells in the study's order."""
+        return self._in_order(self.tables[name])
 
     def _in_order(self, table: pd.DataFrame) -> pd.DataFrame:
         place = {cell: number for number, cell in enumerate(self.cells["cell"])}
@@ -214,19 +237,24 @@ def rows_of(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
     return table
 
 
-def _read_table(folder: Path, name: str) -> pd.DataFrame:
-    """A table of the graph below ``folder``; empty where it has no columns."""
-    path = folder / "tables" / f"{name}.csv"
-    if name == "metrics":
-        return read_metrics(path)
-    typed: Any = {
-        "claims": {"keep_default_na": False, "na_values": dict.fromkeys(_OF_CLAIMS, "")},
-        "cells": {"keep_default_na": False, "na_values": [""], "dtype": {"busy": "boolean"}},
+def _tables(folder: Path, study: Study, recorded: Path) -> dict[str, pd.DataFrame]:
+    """Every table of a build as its CSV has it: cells, scores, comparisons, money, claims and splits."""
+    records, scored = read_scores(study, folder)
+    paths = [Cell.parse(record.cell).folder(folder / CELLS) / RECORD for record in records]
+    prices, cells = read_prices(PRICES), cells_table(study, paths, recorded)
+    ok = {*cells.loc[cells["status"] == "ok", "cell"]}  # not those of another recipe or of other images
+    scored = {cell: scores for cell, scores in scored.items() if str(cell) in ok}
+    rows = [of_cell(scores.metrics, cell) for cell, scores in scored.items()]
+    metrics = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=CELL_COLUMNS)
+    costs = cost_table(paths, PRICES, study.prices, recorded=recorded, target_auroc=TARGET_AUROC, runs=RUNS)
+    compared = comparison_tables(scored, cells, metrics, study, BASELINES)
+    context = Context(prices, one_per_metric(metrics), costs, cells, compared["parity"])
+    return {
+        **{"cells": cells, "metrics": metrics, "cost": costs, **compared},
+        **money_tables(costs, prices, study, recorded),
+        "claims": check_claims(read_claims(CLAIMS), context),
+        **{"splits": splits(), "label_noise": label_noise()},
     }
-    empty = path.is_file() and path.read_bytes() == b"\n"
-    table = pd.DataFrame() if empty else read_csv(path, **typed.get(name, {}))
-    sides = dict.fromkeys(("processors_a", "processors_b"), "")
-    return table.fillna(sides) if name in ("parity", "contrasts") else table
 
 
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:

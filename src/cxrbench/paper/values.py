@@ -69,7 +69,7 @@ def _frame(read: Results, name: str) -> pd.DataFrame:
     """A table of the graph, or what module:function makes of the results."""
     if ":" in name:
         return _function(name)(read)  # type: ignore[no-any-return]
-    return getattr(read, name) if hasattr(read, name) else read.csv(name)
+    return getattr(read, name) if hasattr(read, name) else read.table(name)
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -1,61 +1,45 @@
 """Comparisons between cells: platforms, settings, spread, power, subgroups, literature, the F1 question."""
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from cxrbench.datasets.nih_table import read_nih_table
-from cxrbench.datasets.split import abnormal_share
-from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import PREDICTIONS, processors_in_words
+from cxrbench.evidence.record import processors_in_words
 from cxrbench.results import subgroups
+from cxrbench.results.kept import Scores
 from cxrbench.results.literature import BASELINE_COLUMNS, compare_with_literature, read_baselines
 from cxrbench.results.pairs import ARITHMETIC, PRECISION, contrasts, margins_of, pairs, powers
 from cxrbench.statistics import f1_search
 from cxrbench.statistics.components import spread
-from cxrbench.statistics.estimates import CellEstimate, estimate_cell
+from cxrbench.statistics.estimates import CellEstimate
 from cxrbench.statistics.parity import parity
 from cxrbench.statistics.power import power_table
-from cxrbench.statistics.sample import validation_of
 from cxrbench.statistics.shares import shares
-from cxrbench.statistics.sources import MIN_RUNS, halved_scores, sources
-from cxrbench.study.config import NihSource, PhantomSource, Study, read_study
-from cxrbench.study.files import cores, read_csv, write_csv
+from cxrbench.statistics.sources import MIN_RUNS, sources
+from cxrbench.study.config import NihSource, Study
 from cxrbench.study.names import Cell
 
+Scored = Mapping[Cell, Scores]
 
-class Scores(NamedTuple):
-    """What a cell's predictions say; ``subgroups`` and ``groups`` (by label) of images in NIH's table.
 
-    ``halves``: scores on halves of the patients (:func:`~cxrbench.statistics.sources.halved_scores`).
+def comparison_tables(
+    scored: Scored, cells: pd.DataFrame, metrics: pd.DataFrame, study: Study, baselines: Path
+) -> dict[str, pd.DataFrame]:
+    """Each comparison by the name of its table; cells without scores are left out.
+
+    ``cells`` and ``metrics``: cells.csv and metrics.csv; ``baselines``: the file of published values.
     """
-
-    estimate: CellEstimate
-    halves: np.ndarray
-    f1_search: pd.DataFrame
-    subgroups: pd.DataFrame | None
-    groups: dict[str, CellEstimate]
-
-
-def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
-    """Write a CSV per comparison into ``results``/tables; cells without scores are left out."""
-    study = read_study(study_path)
-    cells = read_csv(results / "tables/cells.csv", keep_default_na=False)
     ok = cells[cells["status"] == "ok"]
-    scored = _scored(ok["cell"], results / "cells", study)
     estimates = {cell: scores.estimate for cell, scores in scored.items()}
     spreads = pd.concat([spread(estimates), *_spread_of_subgroups(scored)], ignore_index=True)
     drawn = cells.loc[cells["drawn"].astype(bool), "dataset"]
     spreads["drawn"] = spreads["dataset"].isin(drawn)
     paired = pairs(estimates, ok, study)
     contrasted = _contrasts(estimates, ok, study)
-    tables = {
+    return {
         "parity": _parity(estimates, ok, study),
         "contrasts": contrasted,
         "powers": powers(estimates, contrasted[~contrasted["dataset_a"].isin(drawn)]),
@@ -66,39 +50,11 @@ def write_statistics(results: Path, study_path: Path, baselines: Path) -> None:
         "power": power_table(spreads, margins_of(study)),
         "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
-        "literature": _literature(ok, results, study, baselines),
+        "literature": _literature(ok, metrics, study, baselines),
     }
-    for name, table in tables.items():
-        write_csv(results / "tables" / f"{name}.csv", table)
 
 
-def _scored(cells: Iterable[str], adopted: Path, study: Study) -> dict[Cell, Scores]:
-    """Return the scores of each cell, by a process per core; none idle."""
-    named = [Cell.parse(cell) for cell in cells]
-    paths = [cell.folder(adopted) / PREDICTIONS for cell in named]
-    of_nih = [isinstance(study.dataset(cell.dataset), NihSource | PhantomSource) for cell in named]
-    with ProcessPoolExecutor(max(1, min(cores(), len(named)))) as pool:
-        share = abnormal_share("official") if any(of_nih) else np.nan
-        scores = pool.map(
-            partial(_scores, least=study.endpoint.positive_patients, elsewhere=share), paths, of_nih
-        )
-        return dict(zip(named, scores, strict=True))
-
-
-def _scores(path: Path, of_nih: bool, least: int, elsewhere: float) -> Scores:
-    """Return the scores of a file of predictions; ``of_nih``: NIH's table has its images' sex and view.
-
-    ``elsewhere``: the share of images with a finding in NIH's official test part.
-    """
-    predictions = read_predictions(path)
-    by_group = subgroups.subgroups(predictions, read_nih_table()) if of_nih else (None, {})
-    estimate = estimate_cell(predictions, least)
-    halves = halved_scores(estimate, validation_of(predictions))
-    search = f1_search.f1_search(predictions, elsewhere if of_nih else np.nan)
-    return Scores(estimate, halves, search, *by_group)
-
-
-def _sources(scored: dict[Cell, Scores], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+def _sources(scored: Scored, cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return the variance of a score by source, for the images that most runs on real radiographs scored.
 
     Settings of a network that differ in precision or arithmetic alone are compared.
@@ -136,7 +92,7 @@ def blocks_of_settings(
     return {of[:2]: [*names.values()] for of, names in blocks.items() if len(names) > 1}
 
 
-def _spread_of_subgroups(scored: dict[Cell, Scores]) -> Iterator[pd.DataFrame]:
+def _spread_of_subgroups(scored: Scored) -> Iterator[pd.DataFrame]:
     """Yield rows of spread.csv for each subgroup, whose label names it."""
     groups = {cell: scores.groups for cell, scores in scored.items()}
     for label in dict.fromkeys(label for group in groups.values() for label in group):
@@ -189,18 +145,24 @@ def _joined(tables: dict[Cell, pd.DataFrame | None], columns: list[str]) -> pd.D
     return pd.concat(parts, ignore_index=True)[wanted] if parts else pd.DataFrame(columns=wanted)
 
 
-def _literature(cells: pd.DataFrame, results: Path, study: Study, baselines: Path) -> pd.DataFrame:
+def _literature(cells: pd.DataFrame, metrics: pd.DataFrame, study: Study, baselines: Path) -> pd.DataFrame:
     """Return each cell on real radiographs beside what was published for the same split."""
-    metrics = read_csv(results / "tables/metrics.csv", dtype={"note": str})
-    published, tables = read_baselines(baselines), {}
-    for row in cells.itertuples():
-        config = study.dataset(row.dataset)
+    published, parts = read_baselines(baselines), []
+    for (dataset, images), rows in cells.groupby(["dataset", "train_images"], sort=False):
+        config = study.dataset(dataset)
         if isinstance(config, NihSource):
-            tables[Cell.parse(row.cell)] = compare_with_literature(
-                metrics[metrics["cell"] == row.cell],
-                published,
-                split_name=config.split,
-                n_train_images=int(float(row.train_images)),
-                pixels=config.pixels,
+            ours = metrics[metrics["cell"].isin(rows["cell"])]
+            parts.append(
+                compare_with_literature(
+                    ours,
+                    published,
+                    split_name=config.split,
+                    n_train_images=int(images),
+                    pixels=config.pixels,
+                )
             )
-    return _joined(tables, BASELINE_COLUMNS)
+    whole = (
+        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["cell", *BASELINE_COLUMNS])
+    )
+    place = {cell: number for number, cell in enumerate(cells["cell"])}
+    return whole.sort_values("cell", key=lambda cells: cells.map(place), kind="stable", ignore_index=True)

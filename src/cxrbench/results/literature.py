@@ -47,14 +47,14 @@ def read_baselines(path: Path | str) -> pd.DataFrame:
 def compare_with_literature(
     table: pd.DataFrame, baselines: pd.DataFrame, *, split_name: str, n_train_images: int, pixels: int
 ) -> pd.DataFrame:
-    """Return one row per label and source of the split called ``split_name`` (columns ``BASELINE_COLUMNS``).
+    """Return one row per cell, label and source of the split ``split_name``: cell, ``BASELINE_COLUMNS``.
 
-    ``table`` is one cell's tidy table (:func:`cxrbench.statistics.evaluate.evaluate`). ``verdict`` says
+    ``table`` has the rows of metrics.csv of cells that are alike in images and size. ``verdict`` says
     where the published value lies against this cell's interval, which is of test patients only; the
     published value's own uncertainty is mostly unknown. Empty when nothing was published on this split.
     """
     ours = table[(table["metric"] == "auroc") & (table["ci_method"] == "delong-patient")]
-    ours = ours[["label", "value", "ci_low", "ci_high", "n_images"]]
+    ours = ours[["cell", "label", "value", "ci_low", "ci_high", "n_images"]]
     published = {"value": "published"} | {name: theirs for name, (theirs, _) in COUNTS.items()}
     theirs = baselines[baselines["split"] == split_name].rename(columns=published)
     both = theirs.merge(ours.rename(columns={"n_images": "n_test_images"}), on="label", how="inner")
@@ -66,7 +66,7 @@ def compare_with_literature(
         "interval holds the published value",
     )
     both["note"] = [_note(row) for row in both.to_dict("records")]
-    return both[BASELINE_COLUMNS]
+    return both[["cell", *BASELINE_COLUMNS]]
 
 
 def reproductions(literature: pd.DataFrame) -> tuple[float, float] | None:

@@ -31,7 +31,7 @@ def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.Dat
     evidence = EvidenceStore(recorded)
     adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
     rows = [_row(cell, study, adopted.get(cell), evidence) for cell in evidence.cells(study)]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"busy": "boolean"})
 
 
 def _row(cell: Cell, study: Study, path: Path | None, evidence: EvidenceStore) -> dict[str, Any]:

@@ -34,8 +34,12 @@ def evaluate_cell(record_path: Path, replicates: int | None, least: int) -> Eval
     predictions = read_predictions(path)
     require_controls(predictions, str(path))
     table, notes = evaluate(predictions, replicates=replicates, least=least)
-    named = {"cell": record.cell, **vars(Cell.parse(record.cell))}
-    return Evaluation(table.assign(**named)[CELL_COLUMNS], [f"{record.cell}: {note}" for note in notes])
+    return Evaluation(of_cell(table, Cell.parse(record.cell)), [f"{record.cell}: {note}" for note in notes])
+
+
+def of_cell(metrics: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+    """Rows of metrics.csv: the metrics of a cell under its name."""
+    return metrics.assign(cell=str(cell), **vars(cell))[CELL_COLUMNS]
 
 
 def evaluate_file(

@@ -268,12 +268,13 @@ def _spread_rows(seeds: dict[int, CellEstimate]) -> Iterator[dict]:
         if paired:
             beyond = np.maximum(variance - patient_sampling_variance(estimates), 0)
             columns["seed_sd_beyond_patients"] = np.sqrt(beyond)
-    note = _seeds_note(len(seeds), paired)
+    too_few = first.too_few
+    note, reasons = _seeds_note(len(seeds), paired), [network.why for network in seeds.values()]
     for k, (label, metric) in enumerate(first.keys):
-        why = next((network.why[k] for network in seeds.values() if network.why[k]), "")
+        why = next((why[k] for why in reasons if why[k]), "")
         yield {
             **{"label": label, "metric": metric, "note": "; ".join(filter(None, [note, why]))},
-            "too_few": bool(first.too_few[k]),
+            "too_few": bool(too_few[k]),
             **{"seeds": ",".join(map(str, seeds)), "n_seeds": len(seeds)},
             **{"n_images": first.sample.n_images, "n_patients": tested},
             **{name: float(column[k]) for name, column in columns.items()},

@@ -10,7 +10,9 @@ def printable(text: object) -> str:
     >>> printable("a\x1b[31mred")
     'a\\x1b[31mred'
     """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+    if (given := str(text)).isprintable():
+        return given
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in given)
 
 
 class UserError(Exception):

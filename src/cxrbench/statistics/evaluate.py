@@ -72,7 +72,17 @@ def evaluate(
     >>> rows.query("label == 'Mass' and metric == 'auroc'")[["value", "ci_method"]].to_numpy().tolist()
     [[0.875, 'delong-patient'], [0.875, 'delong-image']]
     """
-    cell = estimate_cell(predictions, least)
+    return evaluation_of(estimate_cell(predictions, least), replicates)
+
+
+def evaluation_of(cell: CellEstimate, replicates: int | None = None) -> Evaluation:
+    """:func:`evaluate` of what :func:`~cxrbench.statistics.estimates.estimate_cell` gave.
+
+    >>> from cxrbench.statistics.examples import predictions
+    >>> again = evaluation_of(estimate_cell(predictions()), 10).table
+    >>> again.equals(evaluate(predictions(), replicates=10).table)
+    True
+    """
     rows = [*_rows(cell), *_calibration_rows(cell, replicates)]
     rows.sort(key=lambda row: row[1] != "auroc")  # the rest stays in order
     named = ["label", "metric", "value", "ci_low", "ci_high", "ci_method", "too_few", "note"]

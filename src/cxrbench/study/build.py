@@ -26,7 +26,7 @@ WAIT = "CXRBENCH_WAIT"  # in the environment of a build that waits for another o
 _PAUSE = 0.2  # seconds between two looks at another build
 _STOP_SECONDS = 60.0  # for a trainer to save its state
 _BUILT = ("results/tables", "paper", "figures")  # folders that nothing but a build writes
-_VERBOSE_RULES = ("evaluate", "pack", "train")  # rules whose logs say more than a terminal needs
+_VERBOSE_RULES = ("pack", "score", "train")  # rules whose logs say more than a terminal needs
 _NOISE = (  # beginnings of Snakemake's messages that are useless to a user or repeated
     "Assuming unrestricted shared filesystem usage",
     "Building DAG of jobs",
@@ -108,10 +108,23 @@ def say(text: str) -> None:
 
 
 # Files of the package that decide the result of a command; the modules at its top level always count.
-SCORING = ("study/*", "evidence/*", "statistics/*", "results/*", "datasets/nih_table.py", "cli/scores.py")
-_ROOMS = ("claims", "cli", "compile", "cost", "datasets", "evidence", "results", "statistics", "study")
-COMPUTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py", "training/*.txt")
-REPORTING = (*COMPUTING, "paper/**/*")  # of what is printed, and of costs, which have its columns
+SCORING = (
+    *("study/*", "evidence/*", "statistics/*", "results/*"),
+    *("datasets/nih_table.py", "datasets/split.py", "datasets/splits/*"),
+)
+_ROOMS = (
+    "claims",
+    "cli",
+    "compile",
+    "cost",
+    "datasets",
+    "evidence",
+    "paper",
+    "results",
+    "statistics",
+    "study",
+)
+REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py", "training/*.txt")
 
 
 def code_files(package: Path, patterns: tuple[str, ...]) -> list[Path]:
@@ -209,7 +222,7 @@ class Made(logging.Handler):
         """The files that a rule's command writes besides the rule's output."""
         if rule == "adopt":
             return (path for path in output.parent.iterdir() if not path.name.startswith("."))
-        if rule == "tables":
+        if rule == "report" and output.name == "macros.tex":
             return (*output.parent.glob("*.tex"), *(self._path.parent / "tables").glob("table_*"))
         return ()
 

@@ -109,7 +109,7 @@ class Links:
     def _of_prices(self) -> dict[tuple[str, str], str]:
         """The source of the newest price of an instance on a basis, and of the first one on demand."""
         found: dict[tuple[str, str], str] = {}
-        for row in self.read.csv("prices").itertuples():
+        for row in self.read.table("prices").itertuples():
             address = address_of(str(row.source))
             found.setdefault((row.instance, "On demand before"), address if row.basis == "on_demand" else "")
             found[row.instance, words(row.basis).capitalize()] = address
@@ -118,7 +118,7 @@ class Links:
     @cached_property
     def _of_instances(self) -> dict[str, str]:
         """The source of the newest price on demand of an instance, or of its only price."""
-        prices = self.read.csv("prices")
+        prices = self.read.table("prices")
         rows = prices.assign(demand=prices["basis"] == "on_demand").sort_values("demand", kind="stable")
         return {row.instance: address_of(str(row.source)) for row in rows.itertuples()}
 

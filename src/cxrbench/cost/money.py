@@ -1,4 +1,4 @@
-"""Every table about money as CSV, in one step of the graph: what the paper's section on cost is made of."""
+"""Every table about money: what the paper's section on cost is made of."""
 
 from contextlib import suppress
 from itertools import product
@@ -9,29 +9,29 @@ import pandas as pd
 from cxrbench.compile.audit import read_audit
 from cxrbench.cost.estimate import AUDITED_BATCH, NotKnown, equal_shares, work_of
 from cxrbench.cost.porting import break_even_table, decision_table
-from cxrbench.cost.prices import KEY, NoPrice, price, read_prices
+from cxrbench.cost.prices import KEY, NoPrice, price
 from cxrbench.cost.ratios import PREPRINT_RATIO, ratio_table
-from cxrbench.study.config import Pricing, read_study
-from cxrbench.study.files import read_csv, write_csv
+from cxrbench.study.config import Pricing, Study
 from cxrbench.study.platforms import GPU, TRAINIUM
 
 _SHARED = ("convnext_pico", "convnext_tiny", "resnet18", "resnet50")
 _ROOFLINES = ["architecture", "precision", "batch", "ratio", "share_low", "share_high"]
 
 
-def write_cost_tables(results: Path, study_path: Path, prices_path: Path, recorded: Path) -> None:
-    """Write every table about money into ``results``/tables."""
-    study, prices = read_study(study_path), read_prices(prices_path)
-    costs = read_csv(results / "tables/cost.csv")
-    tables = {
+def money_tables(
+    costs: pd.DataFrame, prices: pd.DataFrame, study: Study, recorded: Path
+) -> dict[str, pd.DataFrame]:
+    """Each table about money but that of ``costs`` (:func:`~cxrbench.cost.costs.cost_of`), by its name.
+
+    ``recorded``: the folder that has the audit of networks.
+    """
+    return {
         "prices": _price_table(prices, study.prices.region),
         "ratios": ratio_table(prices, study.prices),
         "break_even": break_even_table(costs, prices, study.prices),
         "decisions": decision_table(prices, study.prices),
         "rooflines": _rooflines(prices, study.prices, recorded),
     }
-    for name, table in tables.items():
-        write_csv(results / "tables" / f"{name}.csv", table)
 
 
 def _rooflines(prices: pd.DataFrame, pricing: Pricing, recorded: Path) -> pd.DataFrame:

@@ -1,0 +1,257 @@
+"""The scores of the study's cells, kept: one Parquet file per file of predictions, scored once.
+
+A file has all that comparisons need of a cell, as a tree of arrays and tables. Every array is a column with
+one row, its bytes, named after its place: ``estimate/estimate/influence``. A table is one as Arrow's bytes.
+What is no array stands, with kinds and shapes, as JSON in the file's metadata.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.split import abnormal_share
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, read_record
+from cxrbench.results import subgroups
+from cxrbench.statistics.auroc import Estimate, Parts
+from cxrbench.statistics.estimates import CellEstimate, estimate_cell
+from cxrbench.statistics.evaluate import evaluation_of, require_controls
+from cxrbench.statistics.f1_search import f1_search
+from cxrbench.statistics.sample import Sample, Scope, Thresholds, validation_of
+from cxrbench.statistics.sources import halved_scores
+from cxrbench.study.config import NihSource, PhantomSource, Study
+from cxrbench.study.files import cores, json_text, sha256_file, sha256_json, write_text, written_aside
+from cxrbench.study.names import Cell, UserError
+
+_CODE = (
+    *("statistics/*.py", "results/kept.py", "results/subgroups.py", "datasets/nih_table.py"),
+    *("datasets/split.py", "datasets/splits/*"),
+)
+CELLS = "cells"  # the folder of adopted evidence in that of results
+SCORES = "scores"  # the folder of scores in that of results, and the name of the list beside it
+_FORM, _MADE_FROM, _HASH = b"form", b"made_from", b"sha256"
+
+
+class Scores(NamedTuple):
+    """What a cell's predictions say: rows of metrics.csv, ``notes`` on them, and what they are made of.
+
+    ``halves``: scores on halves of the patients (:func:`~cxrbench.statistics.sources.halved_scores`);
+    ``subgroups`` and ``groups`` (by label) are of images in NIH's table.
+    """
+
+    metrics: pd.DataFrame
+    notes: tuple[str, ...]
+    estimate: CellEstimate
+    halves: np.ndarray
+    f1_search: pd.DataFrame
+    subgroups: pd.DataFrame | None
+    groups: dict[str, CellEstimate]
+
+
+_CLASSES = {of.__name__: of for of in (Scores, CellEstimate, Estimate, Parts, Sample, Scope, Thresholds)}
+
+
+class _Scored(NamedTuple):
+    """A cell with the file of its predictions, the file of its scores, and what decides these."""
+
+    cell: Cell
+    predictions: Path
+    scores: Path
+    of_nih: bool
+    least: int
+
+    @property
+    def made_from(self) -> str:
+        """A hash of what decides the scores besides the predictions."""
+        return sha256_json([_code(), self.of_nih, self.least])
+
+    def read(self) -> Scores | None:
+        """The kept scores, if they are there and still right."""
+        return kept(self.scores, self.made_from, _CLASSES)
+
+    def score(self) -> None:
+        """Score the predictions and keep the scores.
+
+        The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
+        """
+        if sha256_file(self.predictions) != self.scores.stem:
+            raise UserError(f"{self.predictions}: not what its record has the hash of; build again")
+        predictions = read_predictions(self.predictions)
+        require_controls(predictions, str(self.predictions))
+        by_group = subgroups.subgroups(predictions, read_nih_table()) if self.of_nih else (None, {})
+        estimate = estimate_cell(predictions, self.least)
+        metrics, notes = evaluation_of(estimate)
+        halves = halved_scores(estimate, validation_of(predictions))
+        search = f1_search(predictions, abnormal_share("official") if self.of_nih else np.nan)
+        keep(self.scores, Scores(metrics, tuple(notes), estimate, halves, search, *by_group), self.made_from)
+
+
+@cache
+def _code() -> str:
+    """A hash of the code that scores, and of the packages that it computes with."""
+    package = Path(__file__).parents[1]
+    files = sorted(path for pattern in _CODE for path in package.glob(pattern))
+    hashes = {str(path.relative_to(package)): sha256_file(path) for path in files}
+    return sha256_json(hashes | {name: version(name) for name in ("numpy", "pandas", "scipy", "pyarrow")})
+
+
+def keep_scores(records: Sequence[Record], study: Study, results: Path) -> list[str]:
+    """The notes on all scores of ``records``, after those that ``results`` lacks were made, by a process per
+    core; the list of these cells, with hashes of their records, is written last. Scores of others go."""
+    folder, ok = results / SCORES, [record for record in records if record.status == "ok"]
+    named = {record.cell: record.predictions_sha256 for record in records}
+    for stale in {path for path in folder.glob("*.parquet") if path.stem not in named.values()}:
+        stale.unlink()
+    notes: dict[str, tuple[str, ...]] = {
+        record.cell: (f"{record.status}, so there is nothing to score",) for record in records
+    }
+    notes |= {str(cell): scores.notes for cell, scores in _read(ok, study, results)}
+    hashes = {cell: sha256_file(Cell.parse(cell).folder(results / CELLS) / RECORD) for cell in named}
+    write_text(folder.with_suffix(".json"), json_text(hashes))
+    return [f"{cell}: {note}" for cell, of in notes.items() for note in of]
+
+
+def read_scores(study: Study, results: Path) -> tuple[list[Record], dict[Cell, Scores]]:
+    """The records of the listed cells, and the scores of those that have any; what is missing is made first.
+
+    Raises UserError where there is no list yet.
+    """
+    path = (results / SCORES).with_suffix(".json")
+    if not path.is_file():
+        raise UserError(f"{path}: no cell was scored here yet; run `make paper-from-evidence` first")
+    try:
+        cells = [Cell.parse(cell) for cell in json.loads(path.read_text(encoding="utf-8"))]
+    except (ValueError, TypeError, UserError):
+        raise UserError(f"{path}: no list of cells any more; delete it and build again") from None
+    records = [read_record(cell.folder(results / CELLS) / RECORD) for cell in cells]
+    return records, dict(_read([record for record in records if record.status == "ok"], study, results))
+
+
+def _scored(record: Record, study: Study, results: Path) -> _Scored:
+    cell = Cell.parse(record.cell)
+    of_nih = isinstance(study.dataset(cell.dataset), NihSource | PhantomSource)
+    predictions = cell.folder(results / CELLS) / PREDICTIONS
+    scores = results / SCORES / f"{record.predictions_sha256}.parquet"
+    return _Scored(cell, predictions, scores, of_nih, study.endpoint.positive_patients)
+
+
+def _read(records: Sequence[Record], study: Study, results: Path) -> Iterator[tuple[Cell, Scores]]:
+    """Each cell with its scores; those that are not kept are made first, no core idle."""
+    cells = [_scored(record, study, results) for record in records]
+    found = {one: one.read() for one in cells}
+    if missing := [one for one in cells if found[one] is None]:
+        (results / SCORES).mkdir(parents=True, exist_ok=True)
+        with ProcessPoolExecutor(min(cores(), len(missing))) as pool:
+            for _ in pool.map(_Scored.score, missing):
+                pass
+    for one in cells:
+        if (scores := found.pop(one) or one.read()) is None:
+            raise UserError(f"{one.scores}: it cannot be read although it was just written; look at the disk")
+        yield one.cell, scores
+
+
+def keep(path: Path, tree: Any, made_from: str) -> None:
+    """Write a tree of named tuples, dataclasses, dicts, tuples, arrays and tables, whole and renamed.
+
+    ``made_from``: a hash of all that decides it.
+    """
+    columns: dict[str, bytes] = {}
+    form = json.dumps(_form_of(tree, "", columns)).encode()
+    table = pa.table({place: pa.array([value], pa.binary()) for place, value in columns.items()})
+    facts = {_FORM: form, _MADE_FROM: made_from, _HASH: _hash(form, columns.values())}
+    with written_aside(path) as aside:
+        parquet.write_table(
+            table.replace_schema_metadata(facts), aside, compression="zstd", use_dictionary=False
+        )
+
+
+def kept(path: Path, made_from: str, classes: Mapping[str, type]) -> Any:
+    """The tree in a file that :func:`keep` wrote; None where it is missing, changed since or of another hash.
+
+    ``classes``: of its named tuples and dataclasses, by name.
+    """
+    with suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError):
+        if parquet.read_schema(path).metadata[_MADE_FROM] != made_from.encode():
+            return None
+        table = parquet.read_table(path, use_threads=False)
+        columns = {name: table.column(name)[0].as_buffer() for name in table.column_names}
+        facts = table.schema.metadata
+        if _hash(facts[_FORM], columns.values()).encode() == facts[_HASH]:
+            return _made(json.loads(facts[_FORM]), columns, classes)
+    return None
+
+
+def _hash(form: bytes, columns: Iterable[bytes | pa.Buffer]) -> str:
+    whole = hashlib.sha256(form)
+    for column in columns:
+        whole.update(column)
+    return whole.hexdigest()
+
+
+def _form_of(value: Any, place: str, columns: dict[str, bytes]) -> Any:
+    """The form of a tree as JSON, whose arrays and tables are added to ``columns``."""
+    if isinstance(value, np.ndarray):
+        order: Literal["C", "F"] = "F" if value.flags.fnc else "C"  # in which it is summed
+        texts = value.dtype.hasobject
+        columns[place] = json.dumps(value.tolist()).encode() if texts else value.tobytes(order)
+        return {"array": place, "shape": value.shape, "kind": value.dtype.str, "order": order}
+    if isinstance(value, pd.DataFrame):
+        columns[place] = _bytes_of(value)
+        return {"table": place}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple) and not hasattr(value, "_asdict"):
+        return [_form_of(part, f"{place}/{number}", columns) for number, part in enumerate(value)]
+    if (parts := _parts_of(value)) is None:
+        return value
+    return {
+        "is": type(value).__name__,
+        "parts": {
+            name: _form_of(part, f"{place}/{name}".lstrip("/"), columns) for name, part in parts.items()
+        },
+    }
+
+
+def _parts_of(value: Any) -> dict[str, Any] | None:
+    """What a tree consists of, by name; None of a leaf."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _bytes_of(table: pd.DataFrame) -> bytes:
+    sink, rows = pa.BufferOutputStream(), pa.Table.from_pandas(table, preserve_index=False)
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def _made(form: Any, columns: Mapping[str, pa.Buffer], classes: Mapping[str, type]) -> Any:
+    """The tree of a form, as JSON has it."""
+    if isinstance(form, list):
+        return tuple(_made(part, columns, classes) for part in form)
+    if not isinstance(form, dict):
+        return form
+    if place := form.get("array"):
+        if (kind := np.dtype(form["kind"])).hasobject:
+            return np.array(json.loads(columns[place].to_pybytes()), object).reshape(form["shape"])
+        return np.frombuffer(columns[place], kind).reshape(form["shape"], order=form["order"])
+    if place := form.get("table"):
+        return pa.ipc.open_stream(columns[place]).read_pandas()
+    parts = {name: _made(part, columns, classes) for name, part in form["parts"].items()}
+    return parts if form["is"] == "dict" else classes[form["is"]](**parts)
