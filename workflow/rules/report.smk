@@ -49,7 +49,7 @@ rule report:
         named=NAMED_FILE,
     output:
         [f"<results>/tables/{name}.csv" for name in TABLES],
-        [f"<figures>/{item.name}.pdf" for item in printed(figures())],
+        figures=[f"<figures>/{item.name}.pdf" for item in printed(figures())],
         values="<results>/values.json",
         macros="<generated>/macros.tex",
         matrix="<results>/matrix.txt",
@@ -64,7 +64,7 @@ rule report:
         left_out=LEFT_OUT,
         results=results_of,
         generated=lambda wildcards, output: Path(output.macros).parent,
-        figures=workflow.pathvars.apply("<figures>"),
+        figures=lambda wildcards, output: Path(output.figures[0]).parent,
         paper=workflow.pathvars.apply("<paper>"),  # named, not read
     message:
         "Computing tables, values and figures"
@@ -103,9 +103,9 @@ rule page:
 rule paper:
     """LaTeX, through latexmk."""
     input:
-        rules.report.output.macros,
-        [f"<figures>/{item.name}.pdf" for item in printed(figures())],
         PAPER_SOURCES,
+        macros=rules.report.output.macros,
+        figures=rules.report.output.figures,
     output:
         "<paper>",
     log:
@@ -114,8 +114,8 @@ rule paper:
         "../../environment.yml"
     params:
         made_from=[REPORTING, content_of(*PAPER_SOURCES)],
-        generated=workflow.pathvars.apply("<generated>"),
-        figures=workflow.pathvars.apply("<figures>"),
+        generated=lambda wildcards, input: Path(input.macros).parent,
+        figures=lambda wildcards, input: Path(input.figures[0]).parent,
     message:
         "Typesetting the paper"
     shell:
