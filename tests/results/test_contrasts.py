@@ -137,6 +137,21 @@ def test_power_by_seeds_is_that_of_the_pilot_and_subsets_are_counted() -> None:
     assert powers(fewer, contrasts_of(fewer, datasets, 10)).empty
 
 
+def test_of_very_many_choices_of_seeds_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 37 seeds there are too many choices of twelve: a build of a thousand cells never ended."""
+    images = draw_predictions(5, {"test": 60}, np.array([0.3, 0.4] + 12 * [0.0]))
+    datasets = {name: NIH[name] for name in ("nih128-64px", "nih128-64px-bf16")}
+    cells = estimated(cells_of(*((name, 0.0) for name in datasets), seeds=10, images=images))
+    judged = contrasts_of(cells, datasets, 10)
+    reach = judged.loc[judged["label"] == "endpoint", ["ci90_low", "ci90_high"]].abs().to_numpy().max()
+    judged = judged.assign(margin=1.2 * reach)  # so that choices of fewer seeds differ in their verdict
+    whole = powers(cells, judged)["subsets"]
+    monkeypatch.setattr("cxrbench.results.pairs.MOST_CHOICES", 100)  # of 120 to 252
+    some = powers(cells, judged)["subsets"]
+    assert (some.isna() == whole.isna()).all() and whole.dropna().between(0.1, 0.9).any()
+    assert (some - whole).abs().max() < 5 * 0.5 / np.sqrt(100)
+
+
 def test_a_block_has_one_processor_seed_by_seed() -> None:
     study, ten = parse_study(STUDY | {"run": []}), set(range(10))
     datasets = [

@@ -18,8 +18,9 @@ of the test that each stands on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ POWER_COLUMNS = [
     *("as_measured", "at_worst", "subsets"),
 ]
 MOST_SEEDS = 12  # of a power curve
+MOST_CHOICES = 1000  # of recorded seeds; of 37 there are 1.8 thousand millions of choices of twelve
 
 
 def margins_of(study: Study) -> Margins:
@@ -165,8 +167,9 @@ def powers(cells: Mapping[Cell, CellEstimate], judged: pd.DataFrame) -> pd.DataF
 
     A row per pair of settings in ``judged`` (rows of :func:`contrasts`) with ``MIN_RUNS`` seeds or more, and
     number of seeds on each side. ``as_measured``: platforms share what these two settings share.
-    ``at_worst``: runs of one seed share nothing. ``subsets``: the share of all choices of so many of the
-    recorded seeds with the verdict equivalent; they overlap and share the patients, so they illustrate.
+    ``at_worst``: runs of one seed share nothing. ``subsets``: the share of all choices (see
+    ``MOST_CHOICES``) of so many of the recorded seeds with the verdict equivalent; they overlap and share
+    the patients, so they illustrate.
     """
     rows: list[dict[str, Any]] = []
     chosen = judged[(judged["label"] == ENDPOINT) & judged["differs"].isin(JUDGED)]
@@ -199,9 +202,18 @@ def _subsets(a: Mapping[int, Estimate], b: Mapping[int, Estimate], count: int, m
     """The share of choices of ``count`` seeds that are equivalent; NaN of nearly all seeds."""
     if count > len(a) - FEWEST_SEEDS:
         return float("nan")
-    found = (between_platforms({s: a[s] for s in of}, {s: b[s] for s in of}) for of in combinations(a, count))
+    chosen = _choices([*a], count)
+    found = (between_platforms({s: a[s] for s in of}, {s: b[s] for s in of}) for of in chosen)
     ends = np.array([difference.interval(1 - 2 * ALPHA) for difference in found])
     return float((np.abs(ends).max(axis=(1, 2)) < margin).mean())
+
+
+def _choices(seeds: list[int], count: int) -> Iterable[Iterable[int]]:
+    """All choices of ``count`` seeds; ``MOST_CHOICES`` drawn ones where there are more."""
+    if comb(len(seeds), count) <= MOST_CHOICES:
+        return combinations(seeds, count)
+    rng = np.random.default_rng(0)
+    return (rng.choice(seeds, count, replace=False).tolist() for _ in range(MOST_CHOICES))
 
 
 def _settings_differ(study: Study, a: str, b: str) -> list[str]:
