@@ -70,9 +70,6 @@ def cost_of_records(
         float | None, typer.Option(help="Add the cost until this validation AUROC was reached.")
     ] = None,
     runs: Annotated[float | None, typer.Option(help="Number of runs that share one compilation.")] = None,
-    exactly: Annotated[
-        bool, typer.Option("--exactly", help="Price only the named records, even if there are none.")
-    ] = False,
     recorded: RecordedOption = RECORDED,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -81,8 +78,9 @@ def cost_of_records(
     from cxrbench.cost.costs import cost_table, pricing_of
 
     pricing = pricing_of(study, region, basis, as_of)
-    named = records or ([] if exactly else [RECORDED])
-    table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
+    table = cost_table(
+        records or [RECORDED], prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs
+    )
     _print(table, as_json, f"{costs_and_notes(table)}\n{wrapped(age_of(table))}" if len(table) else None, out)
 
 

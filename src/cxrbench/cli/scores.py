@@ -69,7 +69,7 @@ def evaluate(
     if len(files) < len(sources or []):
         say("a file that is named twice is scored once")
     records = [path for path in files if path.name == "record.json"]
-    if records == files and (files or out):  # a study without evidence has a table without rows
+    if files and records == files:
         table, notes = evaluate_cells(records, replicates, positive_patients)
     elif files:
         table, notes = evaluate_files(files, replicates, positive_patients, say)

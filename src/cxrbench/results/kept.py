@@ -115,13 +115,11 @@ def keep_scores(records: Sequence[Record], study: Study, results: Path) -> list[
     named = {record.cell: record.predictions_sha256 for record in records}
     for stale in {path for path in folder.glob("*.parquet") if path.stem not in named.values()}:
         stale.unlink()
-    notes: dict[str, tuple[str, ...]] = {
-        record.cell: (f"{record.status}, so there is nothing to score",) for record in records
-    }
-    notes |= {str(cell): scores.notes for cell, scores in _read(ok, study, results)}
+    notes = {str(cell): scores.notes for cell, scores in _read(ok, study, results)}
     hashes = {cell: sha256_file(Cell.parse(cell).folder(results / CELLS) / RECORD) for cell in named}
     write_text(folder.with_suffix(".json"), json_text(hashes))
-    return [f"{cell}: {note}" for cell, of in notes.items() for note in of]
+    unscored = {record.cell: (f"{record.status}, so there is nothing to score",) for record in records}
+    return [f"{cell}: {note}" for cell, of in (unscored | notes).items() for note in of]
 
 
 def read_scores(study: Study, results: Path) -> tuple[list[Record], dict[Cell, Scores]]:
