@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import termios
@@ -324,6 +325,22 @@ def test_a_part_that_the_report_does_not_have_is_named_before_anything_is_read(t
 def test_a_read_only_folder_is_one_message(small_disk) -> None:
     path = small_disk("size=1m,ro") / "claims.csv"
     must_say(must_fail("claims", "--out", path), str(path), "name another place")
+
+
+def test_a_package_installed_from_a_clone_runs_in_it_while_they_are_alike(tmp_path: Path) -> None:
+    """`pip install .` and then the README's comparison were refused in the very clone."""
+    clone, installed = tmp_path / "clone/src/cxrbench", tmp_path / "site-packages/cxrbench"
+    for place in (clone, installed):
+        shutil.copytree(ROOT / "src/cxrbench", place, ignore=shutil.ignore_patterns("__pycache__"))
+    start = f"import sys; sys.path.insert(0, '{installed.parent}'); from cxrbench.cli import main; main()"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = (sys.executable, "-c", start, "power", "--patient-se", "0.0038", "--measured-on", "510")
+    done = ran(*words, cwd=tmp_path / "clone", env=environment)
+    assert done.returncode == 0, done.stderr
+    with (clone / "__init__.py").open("a") as file:
+        file.write("# edited since\n")
+    done = ran(*words, cwd=tmp_path / "clone", env=environment)
+    assert done.returncode == 1 and "not of the checkout" in done.stderr
 
 
 @pytest.mark.slow

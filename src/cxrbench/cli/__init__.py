@@ -189,16 +189,27 @@ def _options(
 
 
 def _must_be_the_code_of(folder: Path) -> None:
-    """Raise UserError in a checkout whose code this is not, unless PYTHONPATH names this code."""
+    """Raise UserError in a checkout whose code this is not, unless PYTHONPATH names this code.
+
+    A package that was installed from the checkout, which is unchanged since, has its code.
+    """
     here = next((path for path in (folder, *folder.parents) if (path / "src/cxrbench/cli").is_dir()), None)
     source = Path(__file__).parents[2]
     chosen = (Path(path).resolve() for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    if here is None or source.samefile(here / "src") or source in chosen:
+    if here is None or source.samefile(here / "src") or source in chosen or _alike(source, here / "src"):
         return
     raise UserError(
         f"this environment runs the code of {source.parent}, not of the checkout {here}: "
         f"set PYTHONPATH={here / 'src'}, or to {source} if you mean that code"
     )
+
+
+def _alike(one: Path, other: Path) -> bool:
+    """Whether two folders have the same modules of the package."""
+    ours, theirs = (
+        {path.relative_to(root) for path in root.glob("cxrbench/**/*.py")} for root in (one, other)
+    )
+    return ours == theirs and all((one / name).read_bytes() == (other / name).read_bytes() for name in ours)
 
 
 @contextmanager
