@@ -116,7 +116,8 @@ def _scanned(path: Path) -> bool:
             lines += before.count(b"\n")
             if nul:
                 raise ValueError(f"a NUL byte in line {lines}")
-            hexadecimal = hexadecimal or any(mark in last + block for mark in (b"0x", b"0X"))
+            if not hexadecimal and (b"x" in block or b"X" in block):  # one sign is found far sooner than two
+                hexadecimal = any(mark in last + block for mark in (b"0x", b"0X"))
             last = block[-1:]
     return hexadecimal
 

@@ -7,6 +7,7 @@ label is one that is not known. A table may come in long form too: a row per ima
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -209,7 +210,8 @@ def _read(
 
     table = read_columns(path, is_csv, ours, todo).rename(columns=as_ours)
     table.index = (table.index + (2 if is_csv else 1)).set_names("line" if is_csv else "row")
-    if is_csv and "patient" in table and table["patient"].str.fullmatch(r"0|[1-9]\d{0,17}", na=False).all():
+    whole = re.compile(r"0|[1-9]\d{0,17}", re.ASCII).fullmatch
+    if is_csv and "patient" in table and all(map(whole, table["patient"].fillna("").unique())):
         table["patient"] = table["patient"].astype(int)  # as Parquet has them; 007 and 7 stay two
     return table
 
@@ -287,7 +289,7 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
     for name in table.columns.intersection(_IDENTITY):
         bad = table[name].isna()
         if table[name].dtype == object:
-            bad |= np.array([not str(value).strip() for value in table[name]])
+            bad |= np.array([not text for text in map(str.strip, map(str, table[name]))])
         if bad.any():
             or_not = ", or leave the column out" if name == "patient" else ""
             yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
@@ -304,7 +306,7 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
         for name in [] if _all_are_good(table[columns], kind, logits) else columns:
             if (bad := ~_is_good(table[name], kind, logits)).any():
                 yield f"{name} is {_rows(table, bad, name)}; {_rule(kind, logits)}"
-    if "patient" in table:
+    if "patient" in table and table["split"].nunique() > 1:
         yield from _patients_in_two_splits(table)
 
 
