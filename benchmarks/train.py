@@ -55,7 +55,7 @@ from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import keep_memory
 from cxrbench.study import platforms
 from cxrbench.study.config import PhantomSource, Recipe
-from cxrbench.study.files import cores
+from cxrbench.study.files import cores, read_csv
 from cxrbench.study.platforms import ACCELERATED
 from cxrbench.training.method import build_network
 from cxrbench.training.steps import Steps
@@ -117,7 +117,7 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
     if setting.platform not in ACCELERATED:
         return _row(setting, *_side_by_side(setting, folder, report))
     on = in_own_process(_described, setting)
-    known = pd.read_csv(RECORDED / FILE) if (RECORDED / FILE).is_file() else pd.DataFrame()
+    known = read_csv(RECORDED / FILE) if (RECORDED / FILE).is_file() else pd.DataFrame()
     if reason := too_large(setting, on["device_memory_gib"], known):
         report(f"{setting.architecture}, batch {setting.batch}: {reason}")
         return {**vars(setting), UNFIT: reason, **on}

@@ -29,6 +29,7 @@ from cxrbench.paper.formats import (
     table,
 )
 from cxrbench.paper.results import Results, host_in_words, read_measurements
+from cxrbench.study.files import read_csv
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
 ROWS = (
@@ -215,7 +216,7 @@ def gate_tried(read: Results) -> pd.DataFrame:
     ``right``: whether it found the defect, or let the variant pass (benchmarks/gate_table.py writes them).
     """
     paths = sorted((read.recorded / "bench").glob("*/gate_table.csv"))
-    rows = pd.concat([pd.read_csv(path) for path in paths]) if paths else pd.DataFrame()
+    rows = pd.concat([read_csv(path) for path in paths]) if paths else pd.DataFrame()
     return rows.assign(right=(rows["ratio"] > 1) == (rows["list"] == "defect")) if paths else rows
 
 

@@ -11,7 +11,7 @@ from cxrbench.evidence.record import short_processor
 from cxrbench.paper.formats import Fields, Table, listed, missing, of_kinds, words
 from cxrbench.paper.results import Results, host_in_words
 from cxrbench.results.matrix import NOT_RUN, state_of
-from cxrbench.study.files import sha256_file
+from cxrbench.study.files import read_csv, sha256_file
 from cxrbench.study.names import GROUP
 
 _ALIKE = [*GROUP, "status", "origin"]
@@ -111,7 +111,7 @@ def measured_files(read: Results) -> Iterator[Fields]:
         if path.suffix == ".json":
             kept = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
         else:
-            kept = pd.read_csv(path)
+            kept = read_csv(path)
         table = kept.reindex(columns=["measured", "commit"]).astype("string")
         yield {
             "What": _WHAT.get(path.stem, path.stem),

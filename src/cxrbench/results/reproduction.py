@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 
 from cxrbench.evidence.predictions import read_predictions
@@ -23,6 +22,7 @@ from cxrbench.evidence.store import check_evidence
 from cxrbench.statistics.components import Difference, from_reference
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
 from cxrbench.statistics.metrics import MACRO, in_words
+from cxrbench.study.files import read_csv
 from cxrbench.study.names import Cell, UserError, find_cells
 
 _Z = 1.96
@@ -170,7 +170,7 @@ def _rounding(mine: Record, theirs: Record, recorded: Path) -> str:
     text, path = "the predictions are not equal to the byte", recorded / REPRODUCTIONS
     if not path.is_file() or not (here.startswith("CPU") and there.startswith("CPU")):
         return text
-    rows = pd.read_csv(path)
+    rows = read_csv(path)
     alike = rows["device"] == rows["recorded_device"]
     equal = (rows["max_score_difference"] == 0) & alike
     others = rows[~alike]

@@ -207,7 +207,8 @@ def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
     import pandas as pd  # imported here: many commands do without it
 
     def parse(text: str) -> pd.DataFrame:
-        table = pd.read_csv(io.StringIO(text), **options)
+        # Python's own parser of numbers: pandas' crashes on a commit such as 70522e89776423859854.
+        table = pd.read_csv(io.StringIO(text), float_precision="round_trip", **options)
         if "'" not in text:
             return table
         for name in table.select_dtypes("object"):
