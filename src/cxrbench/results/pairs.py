@@ -136,14 +136,24 @@ def contrasts(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping[
             group.setdefault(cell.dataset, {})[cell.seed] = cells[cell].only("auroc", "f1_macro")
     rows = []
     for (architecture, platform), datasets in groups.items():
-        for a, b in combinations(datasets, 2):
-            differs = ", ".join(_settings_differ(study, a, b)).replace("_", " ")
-            if differs in ("", _SOURCE):
+        differing = {
+            (a, b): ", ".join(_settings_differ(study, a, b)).replace("_", " ")
+            for a, b in combinations(datasets, 2)
+        }
+        blocks = {
+            pair: _blocks(ran_on, [f"{name}/{architecture}/{platform}" for name in pair])
+            for pair, differs in differing.items()
+            if differs == ARITHMETIC
+        }
+        # Arms of a block are compared within blocks alone (docs/arithmetic.md), its own fp32 run too.
+        arms = {name for pair, seeds in blocks.items() if seeds for name in pair}
+        for (a, b), differs in differing.items():
+            if differs in ("", _SOURCE) or (differs != ARITHMETIC and arms & {a, b}):
                 continue
             first, second = datasets[a], datasets[b]
             if differs == ARITHMETIC:
-                blocks = _blocks(ran_on, [f"{name}/{architecture}/{platform}" for name in (a, b)])
-                first, second = ({seed: of[seed] for seed in of if seed in blocks} for of in (first, second))
+                shared = blocks[a, b]
+                first, second = ({seed: of[seed] for seed in of if seed in shared} for of in (first, second))
             place = dict(zip(CONTRAST_COLUMNS, (architecture, platform, a, b, differs), strict=False))
             rows += [place | row for row in _contrast(first, second, margins if differs in JUDGED else None)]
     table = pd.DataFrame(rows, columns=CONTRAST_COLUMNS)
