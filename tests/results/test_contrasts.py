@@ -109,6 +109,17 @@ def test_arithmetic_is_judged_within_blocks_of_one_processor_and_corrected_over_
     assert moved["seeds_a"].unique() == ["0,1,3"]
 
 
+def test_the_fp32_run_of_a_block_is_compared_with_no_cell_outside_of_it() -> None:
+    """Four blocks brought a row of bf16 against their fp32 runs, which the declaration rules out."""
+    names = ["nih128-32px-fp32", "nih128-32px-bf16", "nih128-32px-arith-fp32", "nih128-32px-arith-tf32"]
+    datasets = {name: STUDY["datasets"][name] for name in names}
+    cells = estimated(cells_of(*((name, 0.0) for name in names), seeds=4))
+    ran_on = {str(cell): "B" if cell.dataset in names[2:] else "A" for cell in cells}
+    rows = contrasts(cells, study_of(datasets, 4), ran_on)
+    pairs = {*zip(rows["dataset_a"], rows["dataset_b"], strict=True)}
+    assert pairs == {(names[0], names[1]), (names[2], names[3])}
+
+
 def multipletests(p: list[float]) -> list[float]:
     """Holm's p values, from their definition."""
     steps = {k: (len(p) - rank) * p[k] for rank, k in enumerate(sorted(range(len(p)), key=p.__getitem__))}
