@@ -207,8 +207,10 @@ def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
     import pandas as pd  # imported here: many commands do without it
 
     def parse(text: str) -> pd.DataFrame:
-        # Python's own parser of numbers: pandas' crashes on a commit such as 70522e89776423859854.
-        table = pd.read_csv(io.StringIO(text), float_precision="round_trip", **options)
+        # A commit is a text whatever it looks like. Python's parser reads the numbers, because that of pandas
+        # crashes on a text such as 70522e89776423859854.
+        kinds = {"commit": str} | options.pop("dtype", {})
+        table = pd.read_csv(io.StringIO(text), float_precision="round_trip", dtype=kinds, **options)
         if "'" not in text:
             return table
         for name in table.select_dtypes("object"):
