@@ -87,7 +87,8 @@ def blocks_of_settings(
         recipe = study.recipe(dataset).model_dump()
         value = recipe.pop(kind)
         where = tuple(ran_on[f"{name}/seed{seed}"] for seed in sorted(numbers))
-        alike = (kind, network, platform, str(recipe), tuple(sorted(numbers)), where)
+        of = (network, platform, study.dataset(dataset).block, str(recipe))
+        alike = (kind, *of, tuple(sorted(numbers)), where)
         blocks.setdefault(alike, {}).setdefault(value, name)
     return {of[:2]: [*names.values()] for of, names in blocks.items() if len(names) > 1}
 

@@ -11,8 +11,8 @@ means over seeds (a - b) has its 95 % interval over patients and seeds
 difference is that of all of them together.
 Precision alone and arithmetic alone have the ``verdict`` of two platforms
 (:mod:`cxrbench.statistics.parity`), within their margin and by the 90 % interval ``ci90_*``; for the rest no
-margin was declared. Two kinds of arithmetic are compared on seeds whose two runs shared a processor (the
-blocks of docs/arithmetic.md). ``p_family`` is Holm's correction over the endpoint's verdicts on one setting,
+margin was declared. Datasets with a ``block`` are compared with those of the same block alone, on seeds whose
+two runs shared a processor (docs/arithmetic.md). ``p_family`` is Holm's correction over the endpoint's verdicts on one setting,
 of the test that each stands on.
 """
 
@@ -136,23 +136,14 @@ def contrasts(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping[
             group.setdefault(cell.dataset, {})[cell.seed] = cells[cell].only("auroc", "f1_macro")
     rows = []
     for (architecture, platform), datasets in groups.items():
-        differing = {
-            (a, b): ", ".join(_settings_differ(study, a, b)).replace("_", " ")
-            for a, b in combinations(datasets, 2)
-        }
-        blocks = {
-            pair: _blocks(ran_on, [f"{name}/{architecture}/{platform}" for name in pair])
-            for pair, differs in differing.items()
-            if differs == ARITHMETIC
-        }
-        # Arms of a block are compared within blocks alone (docs/arithmetic.md), its own fp32 run too.
-        arms = {name for pair, seeds in blocks.items() if seeds for name in pair}
-        for (a, b), differs in differing.items():
-            if differs in ("", _SOURCE) or (differs != ARITHMETIC and arms & {a, b}):
+        for a, b in combinations(datasets, 2):
+            differs = ", ".join(_settings_differ(study, a, b)).replace("_", " ")
+            block = study.dataset(a).block
+            if differs in ("", _SOURCE) or block != study.dataset(b).block:
                 continue
             first, second = datasets[a], datasets[b]
-            if differs == ARITHMETIC:
-                shared = blocks[a, b]
+            if block:
+                shared = _on_one_processor(ran_on, [f"{name}/{architecture}/{platform}" for name in (a, b)])
                 first, second = ({seed: of[seed] for seed in of if seed in shared} for of in (first, second))
             place = dict(zip(CONTRAST_COLUMNS, (architecture, platform, a, b, differs), strict=False))
             rows += [place | row for row in _contrast(first, second, margins if differs in JUDGED else None)]
@@ -163,7 +154,7 @@ def contrasts(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping[
     return table
 
 
-def _blocks(ran_on: Mapping[str, str], settings: list[str]) -> set[int]:
+def _on_one_processor(ran_on: Mapping[str, str], settings: list[str]) -> set[int]:
     """The seeds that two settings (dataset/architecture/platform) both ran on one processor."""
     seeds = [
         {(name.rsplit("/seed", 1)[1], on) for name, on in ran_on.items() if name.startswith(f"{of}/")}
@@ -231,7 +222,7 @@ def _settings_differ(study: Study, a: str, b: str) -> list[str]:
 
     Of other images it is their source.
     """
-    sources = [study.dataset(name).model_dump(exclude={"pixels", "recipe"}) for name in (a, b)]
+    sources = [study.dataset(name).model_dump(exclude={"pixels", "recipe", "block"}) for name in (a, b)]
     if sources[0] != sources[1]:
         return [_SOURCE]
     first, second = (

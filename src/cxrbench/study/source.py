@@ -15,9 +15,14 @@ from cxrbench.study.recipe import Count, Seed, Split, Strict
 class _Packable(Strict):
     """Where a dataset's images and labels come from."""
 
+    block: str | None = Field(
+        None,
+        description="compared with datasets of this block alone, on seeds whose two runs shared a processor",
+    )
+
     def settings(self) -> dict[str, Any]:
         """The settings that decide pixels, labels and split, in JSON's types; without folders and recipe."""
-        elsewhere = {"recipe", "folder", "table", "join", "archives", "expect_images"}
+        elsewhere = {"recipe", "folder", "table", "join", "archives", "expect_images", "block"}
         values = self.model_dump(mode="json", exclude=elsewhere)
         return values | ({"split": Path(values["split"]).name} if "split" in values else {})
 
