@@ -22,7 +22,7 @@ from cxrbench.datasets.split import splits
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, fitting, read_measured
 from cxrbench.paper.formats import Range, WithInterval
-from cxrbench.results.comparisons import comparison_tables
+from cxrbench.results.comparisons import comparison_tables, with_spreads
 from cxrbench.results.kept import CELLS, read_scores
 from cxrbench.results.label_noise import label_noise
 from cxrbench.results.matrix import cells_table
@@ -239,15 +239,15 @@ def rows_of(table: pd.DataFrame, *keys: str) -> pd.DataFrame:
 
 def _tables(folder: Path, study: Study, recorded: Path) -> dict[str, pd.DataFrame]:
     """Every table of a build as its CSV has it: cells, scores, comparisons, money, claims and splits."""
-    records, scored = read_scores(study, folder)
+    records, kept = read_scores(study, folder)
     paths = [Cell.parse(record.cell).folder(folder / CELLS) / RECORD for record in records]
     prices, cells = read_prices(PRICES), cells_table(study, paths, recorded)
     ok = {*cells.loc[cells["status"] == "ok", "cell"]}  # not those of another recipe or of other images
-    scored = {cell: scores for cell, scores in scored.items() if str(cell) in ok}
+    scored, spreads = with_spreads(kept, [cell for cell in kept if str(cell) in ok])
     rows = [of_cell(scores.metrics, cell) for cell, scores in scored.items()]
     metrics = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=CELL_COLUMNS)
     costs = cost_table(paths, PRICES, study.prices, recorded=recorded, target_auroc=TARGET_AUROC, runs=RUNS)
-    compared = comparison_tables(scored, cells, metrics, study, BASELINES)
+    compared = comparison_tables(scored, spreads, cells, metrics, study, BASELINES)
     context = Context(prices, one_per_metric(metrics), costs, cells, compared["parity"])
     return {
         **{"cells": cells, "metrics": metrics, "cost": costs, **compared},

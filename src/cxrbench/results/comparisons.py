@@ -1,6 +1,7 @@
 """Comparisons between cells: platforms, settings, spread, power, subgroups, literature, the F1 question."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cxrbench.results.pairs import ARITHMETIC, PRECISION, contrasts, margins_of,
 from cxrbench.statistics import f1_search
 from cxrbench.statistics.components import spread
 from cxrbench.statistics.estimates import CellEstimate
+from cxrbench.statistics.metrics import COMPARED, DEFINITIONS
 from cxrbench.statistics.parity import parity
 from cxrbench.statistics.power import power_table
 from cxrbench.statistics.shares import shares
@@ -25,18 +27,58 @@ from cxrbench.study.names import Cell
 Scored = Mapping[Cell, Scores]
 
 
+def with_spreads(scored: Scored, cells: Sequence[Cell]) -> tuple[dict[Cell, Scores], pd.DataFrame]:
+    """The scores of ``cells`` with what comparisons of them need, and the spread of each setting over its
+    seeds, of all patients and of subgroups (spread.csv).
+
+    The spread needs every image's influence, so the seeds of one setting are in memory at a time.
+    """
+    settings: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        settings.setdefault((cell.dataset, cell.architecture, cell.platform), []).append(cell)
+    reduced: dict[Cell, Scores] = {}
+    distinct: list[CellEstimate] = []
+    spreads: dict[str, list[pd.DataFrame]] = {"": []}
+    for _, seeds in sorted(settings.items()):
+        whole = {cell: scored[cell] for cell in seeds}
+        spreads[""].append(spread({cell: of.estimate for cell, of in whole.items()}))
+        for label in dict.fromkeys(label for of in whole.values() for label in of.groups):
+            subgroup = {cell: of.groups[label] for cell, of in whole.items() if label in of.groups}
+            spreads.setdefault(label, []).append(spread(subgroup))
+        for cell, of in whole.items():
+            reduced[cell] = of._replace(estimate=_compared(of.estimate, distinct), groups={})
+    tables = [table for of in spreads.values() for table in of]
+    table = pd.concat(tables, ignore_index=True) if tables else spread({})
+    return {cell: reduced[cell] for cell in cells}, table
+
+
+def _compared(estimate: CellEstimate, distinct: list[CellEstimate]) -> CellEstimate:
+    """The metrics that are compared; names and labels of images are those of the equal one in ``distinct``,
+    which gains it where there is none."""
+    equal = next((other for other in distinct if other.same_images(estimate)), None)
+    sample = replace(equal.sample, scores=estimate.sample.scores) if equal else estimate.sample
+    compared = replace(estimate.only(*COMPARED, *DEFINITIONS), sample=sample, parts={})
+    distinct += [] if equal else [compared]
+    return compared
+
+
 def comparison_tables(
-    scored: Scored, cells: pd.DataFrame, metrics: pd.DataFrame, study: Study, baselines: Path
+    scored: Scored,
+    spreads: pd.DataFrame,
+    cells: pd.DataFrame,
+    metrics: pd.DataFrame,
+    study: Study,
+    baselines: Path,
 ) -> dict[str, pd.DataFrame]:
     """Each comparison by the name of its table; cells without scores are left out.
 
-    ``cells`` and ``metrics``: cells.csv and metrics.csv; ``baselines``: the file of published values.
+    ``scored`` and ``spreads``: of :func:`with_spreads`; ``cells`` and ``metrics``: cells.csv and metrics.csv;
+    ``baselines``: the file of published values.
     """
     ok = cells[cells["status"] == "ok"]
     estimates = {cell: scores.estimate for cell, scores in scored.items()}
-    spreads = pd.concat([spread(estimates), *_spread_of_subgroups(scored)], ignore_index=True)
     drawn = cells.loc[cells["drawn"].astype(bool), "dataset"]
-    spreads["drawn"] = spreads["dataset"].isin(drawn)
+    spreads = spreads.assign(drawn=spreads["dataset"].isin(drawn))
     paired = pairs(estimates, ok, study)
     contrasted = _contrasts(estimates, ok, study)
     return {
@@ -91,13 +133,6 @@ def blocks_of_settings(
         alike = (kind, *of, tuple(sorted(numbers)), where)
         blocks.setdefault(alike, {}).setdefault(value, name)
     return {of[:2]: [*names.values()] for of, names in blocks.items() if len(names) > 1}
-
-
-def _spread_of_subgroups(scored: Scored) -> Iterator[pd.DataFrame]:
-    """Yield rows of spread.csv for each subgroup, whose label names it."""
-    groups = {cell: scores.groups for cell, scores in scored.items()}
-    for label in dict.fromkeys(label for group in groups.values() for label in group):
-        yield spread({cell: group[label] for cell, group in groups.items() if label in group})
 
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -115,14 +115,33 @@ def keep_scores(records: Sequence[Record], study: Study, results: Path) -> list[
     named = {record.cell: record.predictions_sha256 for record in records}
     for stale in {path for path in folder.glob("*.parquet") if path.stem not in named.values()}:
         stale.unlink()
-    notes = {str(cell): scores.notes for cell, scores in _read(ok, study, results)}
+    notes = {str(cell): scores.notes for cell, scores in _made_first(ok, study, results).items()}
     hashes = {cell: sha256_file(Cell.parse(cell).folder(results / CELLS) / RECORD) for cell in named}
     write_text(folder.with_suffix(".json"), json_text(hashes))
     unscored = {record.cell: (f"{record.status}, so there is nothing to score",) for record in records}
     return [f"{cell}: {note}" for cell, of in (unscored | notes).items() for note in of]
 
 
-def read_scores(study: Study, results: Path) -> tuple[list[Record], dict[Cell, Scores]]:
+@dataclass(frozen=True)
+class KeptScores(Mapping[Cell, Scores]):
+    """The scores of cells, each read when it is asked for: of a thousand cells they are 5 GB."""
+
+    _files: dict[Cell, _Scored]
+
+    def __getitem__(self, cell: Cell) -> Scores:
+        if (scores := self._files[cell].read()) is None:  # changed by hand since
+            self._files[cell].score()
+            scores = kept(self._files[cell].scores, self._files[cell].made_from, _CLASSES)
+        return scores
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def read_scores(study: Study, results: Path) -> tuple[list[Record], KeptScores]:
     """The records of the listed cells, and the scores of those that have any; what is missing is made first.
 
     Raises UserError where there is no list yet.
@@ -135,7 +154,7 @@ def read_scores(study: Study, results: Path) -> tuple[list[Record], dict[Cell, S
     except (ValueError, TypeError, UserError):
         raise UserError(f"{path}: no list of cells any more; delete it and build again") from None
     records = [read_record(cell.folder(results / CELLS) / RECORD) for cell in cells]
-    return records, dict(_read([record for record in records if record.status == "ok"], study, results))
+    return records, _made_first([record for record in records if record.status == "ok"], study, results)
 
 
 def _scored(record: Record, study: Study, results: Path) -> _Scored:
@@ -146,19 +165,15 @@ def _scored(record: Record, study: Study, results: Path) -> _Scored:
     return _Scored(cell, predictions, scores, of_nih, study.endpoint.positive_patients)
 
 
-def _read(records: Sequence[Record], study: Study, results: Path) -> Iterator[tuple[Cell, Scores]]:
-    """Each cell with its scores; those that are not kept are made first, no core idle."""
+def _made_first(records: Sequence[Record], study: Study, results: Path) -> KeptScores:
+    """The scores of cells; those that are not kept are made first, no core idle."""
     cells = [_scored(record, study, results) for record in records]
     if missing := [one for one in cells if _made_from(one.scores) != one.made_from]:
         (results / SCORES).mkdir(parents=True, exist_ok=True)
         with ProcessPoolExecutor(min(cores(), len(missing))) as pool:
             for _ in pool.map(_Scored.score, missing):
                 pass
-    for one in cells:
-        if (scores := one.read()) is None:  # changed by hand since
-            one.score()
-            scores = kept(one.scores, one.made_from, _CLASSES)
-        yield one.cell, scores
+    return KeptScores({one.cell: one for one in cells})
 
 
 def keep(path: Path, tree: Any, made_from: str) -> None:

@@ -12,8 +12,8 @@ difference is that of all of them together.
 Precision alone and arithmetic alone have the ``verdict`` of two platforms
 (:mod:`cxrbench.statistics.parity`), within their margin and by the 90 % interval ``ci90_*``; for the rest no
 margin was declared. Datasets with a ``block`` are compared with those of the same block alone, on seeds whose
-two runs shared a processor (docs/arithmetic.md). ``p_family`` is Holm's correction over the endpoint's verdicts on one setting,
-of the test that each stands on.
+two runs shared a processor (docs/arithmetic.md). ``p_family`` is Holm's correction over the endpoint's
+verdicts on one setting, of the test that each stands on.
 """
 
 from __future__ import annotations
