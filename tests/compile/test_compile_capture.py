@@ -21,7 +21,7 @@ from cxrbench.compile.control_graphs import LAYERS
 from cxrbench.compile.rules import Facts, Setting, flagged
 from cxrbench.study.config import Recipe
 from cxrbench.training.method import build_network
-from cxrbench.training.state import VARIANTS, register_variants
+from cxrbench.training.network import VARIANTS, register_variants
 
 pytestmark = pytest.mark.slow  # each test traces graphs
 SMALL = Setting(pixels=64, batch=4)

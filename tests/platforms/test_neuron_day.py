@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from conftest import ROOT, TINY, clone_of_the_tree, keep_recorded, ran
 from cxrbench.cli.words import CANNOT_RUN
-from cxrbench.training.job import Ending
+from cxrbench.training.endings import Ending
 from training.trainers import wait_until
 
 from .conftest import FEW

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cxrbench.training.job import EVENT, event, parse_events
+from cxrbench.training.process import EVENT, event, parse_events
 from cxrbench.training.supervisor import run
 
 PHASE = {"event": "phase", "phase": "compile"}

@@ -14,7 +14,9 @@ from conftest import ROOT, serving
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.names import UserError
-from cxrbench.training.job import EVENT, Ending, Job, classify, error_line, normalise
+from cxrbench.training.endings import Ending, classify, error_line, normalise
+from cxrbench.training.job import Job
+from cxrbench.training.process import EVENT
 from cxrbench.training.supervisor import Interrupted, run
 
 from .trainers import start, stop, stub_timm, wait_until, wall_seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cxrbench.training.job import classify
+from cxrbench.training.endings import classify
 
 CODES = list(csv.DictReader((Path(__file__).parent / "neuron_codes.csv").open()))
 COMPILER = [row for row in CODES if row["code"].startswith("NCC_")]

@@ -9,7 +9,7 @@ import pytest
 from columns import SCORES
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.training.job import Ending
+from cxrbench.training.endings import Ending
 from cxrbench.training.supervisor import run
 
 from .trainers import children, start, stop, stub_timm, trainer_of, wait_for_checkpoint, wait_until

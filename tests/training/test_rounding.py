@@ -15,7 +15,7 @@ from cxrbench.study import platforms
 from cxrbench.study.config import Recipe, parse_study
 from cxrbench.study.names import UserError
 from cxrbench.study.readers import Document
-from cxrbench.training.job import Interrupted
+from cxrbench.training.endings import Interrupted
 from cxrbench.training.method import round_weights
 from cxrbench.training.run import Trainer
 from tests.conftest import ROOT

@@ -21,7 +21,7 @@ from cxrbench.evidence.record import without_folders
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.names import Cell, UserError
-from cxrbench.training.job import parse_events
+from cxrbench.training.process import parse_events
 from cxrbench.training.supervisor import run
 
 from .trainers import start, stop, stub_timm, trainer_of, wait_for_checkpoint
@@ -138,7 +138,7 @@ def test_strict_makes_a_failed_training_an_error_and_keeps_its_record(make_job, 
 
 @pytest.mark.slow
 def test_too_long_is_timed_out_and_kills_no_later_trainer(make_job, recipe, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("cxrbench.training.job._PAUSE", 3)  # between two looks for processes left to kill
+    monkeypatch.setattr("cxrbench.training.process._PAUSE", 3)  # between two looks for processes left to kill
     long = make_job("late", recipe=recipe.model_copy(update={"epochs": 99}), limits=Limits(hours=1 / 3600))
     record = run(long, tmp_path / "late out")
     assert record.status == "timed_out" and record.failure.kind == "stopped after 0.000277778 h"

@@ -40,7 +40,7 @@ from cxrbench.study.recipe import (
 from cxrbench.training.method import build_network, parameter_groups
 from cxrbench.training.plan import Plan
 from cxrbench.training.predict import predict
-from cxrbench.training.state import used_weights
+from cxrbench.training.weights import used_weights
 from cxrbench.training.wheels import get_weights
 
 LITE = "tf_efficientnet_lite0"
@@ -166,7 +166,7 @@ FROM_TIMM = """
 import sys, numpy, torch
 from cxrbench.study.config import Recipe
 from cxrbench.training.method import build_network
-from cxrbench.training.state import used_weights
+from cxrbench.training.weights import used_weights
 recipe = Recipe(epochs=1, batch=1, weights={"timm": "default"})
 network = build_network("test_resnet", 32, recipe, numpy.full(3, 0.1))
 print(used_weights(network, recipe, {}).model_dump_json())

@@ -13,7 +13,8 @@ from pathlib import Path
 from conftest import ROOT
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.record import Record
-from cxrbench.training.job import Ending, checkpoints
+from cxrbench.training.endings import Ending
+from cxrbench.training.job import checkpoints
 
 
 def start(job, folder: Path, *options: str, **environment: str) -> subprocess.Popen:

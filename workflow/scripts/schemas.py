@@ -20,8 +20,8 @@ def schemas(
     from cxrbench.evidence.record import Record
     from cxrbench.study.config import Study
     from cxrbench.study.files import write_text
+    from cxrbench.training.network import register_variants
     from cxrbench.training.plan import ARCHITECTURES
-    from cxrbench.training.state import register_variants
 
     register_variants()
     texts = {networks or ARCHITECTURES: "\n".join(timm.list_models()) + "\n"}

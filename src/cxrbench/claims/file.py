@@ -132,7 +132,7 @@ class Claim(Strict):
         return self._check
 
     def wrong(self, fault: str, *keys: str, offset: int = 0) -> UserError:
-        """Return the complaint ``fault`` with the place of the value below ``keys`` of the claim."""
+        """The complaint ``fault`` with the place of the value below ``keys`` of the claim."""
         return self._wrong(keys, f"claim {self.id}: {fault}", offset)
 
 
@@ -154,7 +154,7 @@ _PARTS: dict[str, type[Strict]] = {"sources": Source, "claims": Claim, "experime
 
 
 def read_claims(path: Path | str) -> Claims:
-    """Return the claims in ``path``; UserError with file, line and column for the first mistake."""
+    """The claims in ``path``; UserError with file, line and column for the first mistake."""
     document = Document(path)
     if not isinstance(document.value, dict):
         raise document.wrong((), "a claims file has the keys 'sources' and 'claims'")
@@ -217,7 +217,7 @@ def _check(claim: Claim, text: str) -> Check:
 
 
 def _tolerance(text: str, stated: Stated) -> float:
-    """Return an absolute tolerance from a number or a percentage of what is stated."""
+    """An absolute tolerance from a number or a percentage of what is stated."""
     given = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)(%?)", text)
     if given is None:
         raise ValueError("write a number, or a percentage of what is stated")

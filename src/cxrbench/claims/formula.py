@@ -55,7 +55,7 @@ class Formula:
         self._evaluate = self._evaluator(tree)
 
     def _evaluator(self, node: ast.expr) -> Callable[[Inputs], float]:
-        """Return a function of the inputs for a syntax tree; FormulaError where it is not arithmetic."""
+        """A function of the inputs for a syntax tree; FormulaError where it is not arithmetic."""
         match node:
             case ast.Constant(value=bool()):
                 raise FormulaError("truth values are not allowed, numbers only", node.col_offset)
@@ -87,7 +87,7 @@ class Formula:
         return lambda inputs: float(inputs[name])
 
     def value(self, inputs: Mapping[str, Ends]) -> Ends:
-        """Return the lowest and highest value over the corners of the inputs that are ranges.
+        """The lowest and highest value over the corners of the inputs that are ranges.
 
         Exact where the formula is monotone in each range, as sums, products and ratios are.
         """

@@ -58,7 +58,7 @@ class Context:
 
 
 def read_context(prices: Path | str, tables: Path | str) -> Context:
-    """Return the prices, and the result tables below the folder ``tables`` that have been made."""
+    """The prices, and the result tables below the folder ``tables`` that have been made."""
     made = {}
     for name in ("metrics", "cost", "cells", "parity"):
         path = Path(tables) / f"{name}.csv"
@@ -86,7 +86,7 @@ class InputValue(NamedTuple):
 
 
 def read_number(value: Any) -> Ends:
-    """Return the ends of a YAML number or of a range of two; ValueError for anything else."""
+    """The ends of a YAML number or of a range of two; ValueError for anything else."""
     ends = value if isinstance(value, list) and len(value) == 2 else [value]
     for end in ends:
         if not isinstance(end, int | float) or isinstance(end, bool) or not math.isfinite(end):
@@ -95,7 +95,7 @@ def read_number(value: Any) -> Ends:
 
 
 def show(ends: Ends, yes_no: bool = False, digits: int = 6) -> str:
-    """Return a number or range as text: so many digits, thousands apart, equal ends once; or yes and no."""
+    """A number or range as text: so many digits, thousands apart, equal ends once; or yes and no."""
     if yes_no:
         texts = ["yes" if end else "no" for end in ends]
     else:
@@ -111,7 +111,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _keys(*required: str, optional: Collection[str] = ()) -> AfterValidator:
-    """Return a validator for the rows of a table that are meant: values of columns, each made a list."""
+    """A validator for the rows of a table that are meant: values of columns, each made a list."""
 
     def check(given: dict[str, Any]) -> dict[str, list[Any]]:
         for key in given:
@@ -309,7 +309,7 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def read_input(value: Any) -> Input:
-    """Return the input that ``value`` of a claims file describes; ValueError says what is wrong with it."""
+    """The input that ``value`` of a claims file describes; ValueError says what is wrong with it."""
     if not isinstance(value, Mapping):
         return _Own(own=read_number(value))
     kinds = [key for key in value if key in _KINDS]
@@ -326,7 +326,7 @@ def read_input(value: Any) -> Input:
 
 
 def _rows(context: Context, of: str, wanted: _Wanted, *columns: str) -> pd.DataFrame:
-    """Return the rows of a result table that ``wanted`` names; UserError when it lacks one of ``columns``."""
+    """The rows of a result table that ``wanted`` names; UserError when it lacks one of ``columns``."""
     table: pd.DataFrame | None = getattr(context, of)
     if table is None:
         raise NotHere(f"{_cells(wanted)}: {of}.csv has not been made yet")
@@ -348,7 +348,7 @@ def _found(low: float, high: float, shown: str) -> InputValue:
 
 
 def _no_such_cell(cells: pd.DataFrame | None, wanted: _Wanted) -> str | None:
-    """Return a message if the study has no such cell; None if it has, or if ``cells`` is None.
+    """A message if the study has no such cell; None if it has, or if ``cells`` is None.
 
     The message suggests the nearest known names for one that may be misspelt.
     """
@@ -366,7 +366,7 @@ def _no_such_cell(cells: pd.DataFrame | None, wanted: _Wanted) -> str | None:
 
 
 def _planned(cells: pd.DataFrame | None, wanted: _Wanted) -> _Wanted:
-    """Return ``wanted`` with the parts of a cell's name that it leaves open, where the study has few."""
+    """``wanted`` with the parts of a cell's name that it leaves open, where the study has few."""
     if cells is None or "platform_a" in wanted:
         return wanted
     rows = _filtered(cells, {key: wanted[key] for key in _CELL if key in wanted})
@@ -381,7 +381,7 @@ def _filtered(table: pd.DataFrame, wanted: _Wanted) -> pd.DataFrame:
 
 
 def _cells(wanted: _Wanted) -> str:
-    """Return the cell pattern that a look-up names, and the instances if it names any, for messages."""
+    """The cell pattern that a look-up names, and the instances if it names any, for messages."""
     named = {"platform": wanted.get("platform_a", ["*"])} | dict(wanted)  # parity has two platforms
     *parts, seed = ("+".join(map(str, named.get(key, ["*"]))) for key in _CELL)
     on = f" on {' or '.join(map(str, named['instance']))}" if "instance" in named else ""

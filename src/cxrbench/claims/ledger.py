@@ -43,7 +43,7 @@ LEDGER_COLUMNS = (
 
 
 def check_claims(claims: Claims, context: Context) -> pd.DataFrame:
-    """Return one row per claim (:data:`LEDGER_COLUMNS`), in the file's order.
+    """One row per claim (:data:`LEDGER_COLUMNS`), in the file's order.
 
     ``computed_*`` is the computation at the date of the claim, ``now_*`` at the newest prices, NaN where
     there is none; equal ends are a single value. UserError with file, line and column when a formula
@@ -54,18 +54,18 @@ def check_claims(claims: Claims, context: Context) -> pd.DataFrame:
 
 
 def broken(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of our own claims that no longer follow from the evidence."""
+    """The rows of our own claims that no longer follow from the evidence."""
     return ledger[ledger["verdict"] == Verdict.DOES_NOT_FOLLOW]
 
 
 def outdated(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of our own claims that newer prices than those they name would change."""
+    """The rows of our own claims that newer prices than those they name would change."""
     moved = (ledger["computed_low"] != ledger["now_low"]) | (ledger["computed_high"] != ledger["now_high"])
     return ledger[(ledger["source"] == OURS) & ledger["now_low"].notna() & moved]
 
 
 def against(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that speak against a text, if only under the assumption of a conditional one."""
+    """The rows that speak against a text, if only under the assumption of a conditional one."""
     return ledger[ledger["verdict"].isin(AGAINST) | ledger["if_assumed"].isin(AGAINST)]
 
 
@@ -75,7 +75,7 @@ def findings(rows: pd.DataFrame) -> int:
 
 
 def drifted(ledger: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose verdict is not that of the last review of the claims file."""
+    """The rows whose verdict is not that of the last review of the claims file."""
     return ledger[(ledger["reviewed"] != "") & (ledger["reviewed"] != ledger["verdict"])]
 
 
@@ -123,7 +123,7 @@ def _value(claim: Claim, check: Check, inputs: Mapping[str, Ends]) -> Ends:
 
 
 def _basis(check: Check, values: Mapping[str, InputValue]) -> Basis:
-    """Return the basis farthest from the text; a document where its statement is all that is compared."""
+    """The basis farthest from the text; a document where its statement is all that is compared."""
     farthest = max((value.basis for value in values.values()), key=list(Basis).index, default=Basis.OWN)
     bare = check.computation.text.strip() in values
     return Basis.DOCUMENT if bare and farthest is Basis.SOURCE else farthest

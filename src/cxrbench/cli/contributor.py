@@ -77,7 +77,7 @@ class Contributor:
         self.done = {cell: run for cell in named or sorted(planned) if (run := self._finished(cell))}
 
     def _finished(self, cell: Cell) -> Record | None:
-        """Return the record of an earlier call of this command, as it would be made now."""
+        """The record of an earlier call of this command, as it would be made now."""
         if not (cell.folder(RUNS) / RECORD).exists():
             return None
         record = check_evidence(cell.folder(RUNS), cell)
@@ -85,7 +85,7 @@ class Contributor:
         return record if alike else None
 
     def to_train(self) -> list[Cell]:
-        """Return the cells that are still to be trained, next one first."""
+        """The cells that are still to be trained, next one first."""
         if self.named:
             return [cell for cell in self.named if cell not in self.done]
         left = max(0.0, self.until - time.monotonic()) / 3600
@@ -129,7 +129,7 @@ class Contributor:
         must_be_asked_for(downloads, fetch, "add --fetch (with make: FETCH=1)")
 
     def _machine(self) -> str:
-        """Return this machine in words, without a name."""
+        """This machine in words, without a name."""
         about = this_machine()
         words = [f"{self.device[key]}" for key in ("device", "driver") if self.device.get(key)]
         if memory := self.device.get("device_memory_gib"):
@@ -138,7 +138,7 @@ class Contributor:
         return ", ".join(words)
 
     def _time(self, cells: list[Cell]) -> str:
-        """Return in words how long ``cells`` take by recorded runs."""
+        """In words how long ``cells`` take by recorded runs."""
         times = [minutes_of(cell, self.study, self.records | self.done) for cell in cells]
         hours = f"about {sum(filter(None, times)) / 60:.1f} h by recorded runs" if any(times) else "unknown"
         unknown = f"; nothing is recorded of {count} cells" if (count := times.count(None)) else ""

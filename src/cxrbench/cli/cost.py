@@ -194,7 +194,7 @@ _QUESTIONS = {
 
 
 def _asked(name: str, value: Any, kind: type = float) -> Any:
-    """Return the value of an option, or the answer to its question; UserError where nobody answers."""
+    """The value of an option, or the answer to its question; UserError where nobody answers."""
     if value is not None:
         return value
     try:

@@ -33,12 +33,12 @@ _HEADS = {
 
 
 def cost_columns(table: pd.DataFrame, *apart: str) -> str:
-    """Return costs as printed, a table for each value of ``apart``."""
+    """Costs as printed, a table for each value of ``apart``."""
     return in_columns(table, _HEADS, *apart)
 
 
 def costs_and_notes(table: pd.DataFrame) -> str:
-    """Return cost rows, what a usable model costs over seeds, and what the dollars leave out."""
+    """Cost rows, what a usable model costs over seeds, and what the dollars leave out."""
     from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH, machine_names
 
     if table.empty:
@@ -57,7 +57,7 @@ def costs_and_notes(table: pd.DataFrame) -> str:
 
 
 def mine_columns(table: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.mine.mine_table` as printed."""
+    """The rows of :func:`~cxrbench.cost.mine.mine_table` as printed."""
     rows = table.to_dict("records")
     elsewhere = ", " + table["basis"].str.replace("_", " ") + ", " + table["region"]
     shown = table.assign(
@@ -71,7 +71,7 @@ def mine_columns(table: pd.DataFrame) -> str:
 
 
 def _disk(row: Mapping[Any, Any]) -> str:
-    """Return whether an instance's own disk holds the packed images, else the USD of a network volume."""
+    """Whether an instance's own disk holds the packed images, else the USD of a network volume."""
     if row["disk_gb"] >= row["packed_gb"]:
         return "yes"
     if math.isnan(row["disk_gb"]):
@@ -80,7 +80,7 @@ def _disk(row: Mapping[Any, Any]) -> str:
 
 
 def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], str]) -> str:
-    """Return hours or USD of a row as a range, or how much they are at least, or that they are unknown."""
+    """Hours or USD of a row as a range, or how much they are at least, or that they are unknown."""
     if not math.isnan(row[f"{unit}_low"]):
         return text(row[f"{unit}_low"], row[f"{unit}_high"])
     if not math.isnan(least := row[f"{unit}_at_least"]):
@@ -92,7 +92,7 @@ def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], 
 
 
 def duration(low: float, high: float) -> str:
-    """Return hours in the unit that a person would take: ``9.3 s``, ``42 min``, ``3.1 to 4 h``."""
+    """Hours in the unit that a person would take: ``9.3 s``, ``42 min``, ``3.1 to 4 h``."""
     for unit, parts in (("s", 3600), ("min", 60)):
         if high * parts < 120:
             return f"{span(low * parts, high * parts)} {unit}"

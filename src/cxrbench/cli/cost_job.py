@@ -19,7 +19,7 @@ _REACHED = "1.1 to 1.2 %"
 
 
 def the_job(training: Training, table: pd.DataFrame) -> list[str]:
-    """Return the size of a job in words, and what its hours rest on where they were scaled."""
+    """The size of a job in words, and what its hours rest on where they were scaled."""
     from cxrbench.cost.devices import DEVICES
     from cxrbench.cost.estimate import AUDITED_BATCH
     from cxrbench.cost.published import SOURCE, published_speed, quality

@@ -27,7 +27,7 @@ _COMPILED = (  # data/reported.csv, claim K13
 
 
 def supported(instances: pd.Series, prices: pd.DataFrame) -> list[str]:
-    """Return the sentence on training that AWS no longer supports where it concerns one of ``instances``."""
+    """The sentence on training that AWS no longer supports where it concerns one of ``instances``."""
     from cxrbench.cost.devices import DEVICES
 
     accelerators = prices.loc[prices["instance"].isin(instances), "accelerator"].unique()
@@ -36,7 +36,7 @@ def supported(instances: pd.Series, prices: pd.DataFrame) -> list[str]:
 
 
 def with_support(instance: str, prices: pd.DataFrame) -> str:
-    """Return the name of an instance; in brackets what is said of its support where training on it ended."""
+    """The name of an instance; in brackets what is said of its support where training on it ended."""
     from cxrbench.cost.devices import DEVICES
 
     accelerators = prices.loc[prices["instance"] == instance, "accelerator"].unique()
@@ -45,7 +45,7 @@ def with_support(instance: str, prices: pd.DataFrame) -> str:
 
 
 def when_it_pays(table: pd.DataFrame, training: Training, needed: pd.DataFrame) -> list[str]:
-    """Return from which speed on Trainium pays, by the rows of :func:`~cxrbench.cost.ratios.thresholds`, how
+    """From which speed on Trainium pays, by the rows of :func:`~cxrbench.cost.ratios.thresholds`, how
     many runs a port is, and what an hour of measuring costs."""
     from cxrbench.cost.porting import PORTING_USD
     from cxrbench.cost.ratios import two_prices
@@ -118,7 +118,7 @@ def age_of(table: pd.DataFrame) -> str:
 
 
 def reasoning(ratio: Ratio, given: Numbers, decided: Decision, needed: pd.DataFrame) -> list[str]:
-    """Return a decision, what measuring costs, what AWS supports, and then the arithmetic line by line."""
+    """A decision, what measuring costs, what AWS supports, and then the arithmetic line by line."""
     head = [_verdict(ratio, decided), *([] if ratio.own else trial(needed)), TRAINIUM_ENDED]
     if ratio.kind == "unknown":
         return [
@@ -149,7 +149,7 @@ def reasoning(ratio: Ratio, given: Numbers, decided: Decision, needed: pd.DataFr
 
 
 def _verdict(ratio: Ratio, decided: Decision) -> str:
-    """Return the verdict as a sentence that names what it rests on and the hardware it is about."""
+    """The verdict as a sentence that names what it rests on and the hardware it is about."""
     from cxrbench.cost.devices import DEVICES
 
     if ratio.kind == "unknown":

@@ -51,7 +51,7 @@ def record(
 
 
 def differing(cells: list[Cell], runs: Path, recorded: Path) -> tuple[list[Cell], list[str]]:
-    """Return those of ``cells`` that are not recorded as they are, and those recorded otherwise, in words.
+    """Those of ``cells`` that are not recorded as they are, and those recorded otherwise, in words.
 
     Prints what is recorded already, and what would change.
     """

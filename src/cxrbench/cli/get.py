@@ -47,12 +47,12 @@ class Lacking:
     weights: dict[Path, PublishedWeights] = field(default_factory=dict)
 
     def size(self) -> int:
-        """Return the bytes to download that are stated."""
+        """The bytes to download that are stated."""
         images = (file.size or 0 for files in self.files.values() for file in files.values())
         return sum(images) + sum(row.size for row in self.weights.values())
 
     def downloads(self) -> list[str]:
-        """Return each download in words: what, how large, from where and to where."""
+        """Each download in words: what, how large, from where and to where."""
         from cxrbench.datasets.registry import bytes_in_words
 
         texts = [f"{bytes_in_words(files.values())} into {folder}" for folder, files in self.files.items()]

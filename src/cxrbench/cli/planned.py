@@ -91,7 +91,7 @@ def _reasons_not_here(of: Plan, to_run: pd.DataFrame, absent: list[Download]) ->
 
 
 def _forecast_in_columns(rows: pd.DataFrame) -> str:
-    """Return the rows of :func:`~cxrbench.cost.forecast.summary` that have cells to run, and the sizes of
+    """The rows of :func:`~cxrbench.cost.forecast.summary` that have cells to run, and the sizes of
     their images and steps."""
     from cxrbench.cli.cost_columns import cost_columns, duration
 
@@ -117,7 +117,7 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
 
 
 def _priced_as(rows: pd.DataFrame) -> list[str]:
-    """Return the instances that stand for platforms, with region, basis and date of their prices."""
+    """The instances that stand for platforms, with region, basis and date of their prices."""
     priced = rows.dropna(subset="as_of")
     texts = [
         f"{row.platform} as {row.instance} ({row.region}, {row.basis.replace('_', ' ')}, {row.as_of})"

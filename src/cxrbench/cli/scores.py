@@ -92,7 +92,7 @@ def evaluate(
 
 
 def _in_a_terminal(table: pd.DataFrame) -> str:
-    """Return the table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
+    """The table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
     import pandas as pd
 
     from cxrbench.statistics.evaluate import one_per_metric
@@ -122,7 +122,7 @@ def _in_a_terminal(table: pd.DataFrame) -> str:
 
 
 def _score(metric: str) -> str:
-    """Return the words for a metric that is sized: of AUROC without those for the main endpoint."""
+    """The words for a metric that is sized: of AUROC without those for the main endpoint."""
     return METRICS[metric].score if METRICS[metric].endpoint else in_words(METRICS[metric].label, metric)
 
 
@@ -305,7 +305,7 @@ def power(
 
 
 def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list[str]:
-    """Return whether patients and seeds suffice, then the rows: one per share where there is one run, else
+    """Whether patients and seeds suffice, then the rows: one per share where there is one run, else
     one per run, or per dataset of real radiographs where no ``group`` was asked for."""
     import pandas as pd
 
@@ -328,7 +328,7 @@ def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list
 
 
 def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
-    """Return whether the seeds and patients of all rows suffice, and how many seeds would."""
+    """Whether the seeds and patients of all rows suffice, and how many seeds would."""
     from cxrbench.statistics.components import POWER
 
     power, needed = table["power_at_zero"], table["seeds_needed"].dropna()
@@ -364,7 +364,7 @@ _ANSWERS = ("power_at_zero", "smallest_margin", "seeds_needed", "patients_needed
 
 
 def _ends(table: pd.DataFrame, column: str) -> str:
-    """Return the range of a column, and whether in some rows no number suffices."""
+    """The range of a column, and whether in some rows no number suffices."""
     values = table[column].dropna()
     texts = list(dict.fromkeys(_FORMATS[column].format(end) for end in (values.min(), values.max())))
     if values.empty:
@@ -373,7 +373,7 @@ def _ends(table: pd.DataFrame, column: str) -> str:
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows for a terminal: short numbers, and words where no number suffices."""
+    """The rows for a terminal: short numbers, and words where no number suffices."""
     texts = {
         name: table[name].astype(object).map(_FORMATS[name].format, na_action="ignore")
         for name in table.columns.intersection(list(_FORMATS))

@@ -67,7 +67,7 @@ def train(
         raise UserError(f"--out {out}: a record is called record.json; write --out {out / 'record.json'}")
     must_run_here(named.platform)
     from cxrbench.cli.progress import Display
-    from cxrbench.training.job import Ending, Interrupted
+    from cxrbench.training.endings import Ending, Interrupted
     from cxrbench.training.plan import must_be_architectures
     from cxrbench.training.supervisor import run
 
@@ -108,7 +108,7 @@ def _keep(log: Path | None, message: str) -> None:
 
 
 def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: int | None = None) -> Job:
-    """Return the job that trains ``cell`` of ``study``; ``packed`` is a manifest.json.
+    """The job that trains ``cell`` of ``study``; ``packed`` is a manifest.json.
 
     ``processes``: instead of the study's; it is no part of the recipe.
     """
@@ -136,7 +136,7 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: 
 
 
 def _results_of(out: Path, cell: Cell) -> Path | None:
-    """Return ``results`` for ``results/runs/<cell>/record.json``; None for a record elsewhere."""
+    """``results`` for ``results/runs/<cell>/record.json``; None for a record elsewhere."""
     runs = Path(out.parent.as_posix().removesuffix(str(cell)))
     return runs.parent if runs.name == "runs" and runs != out.parent else None
 
@@ -281,7 +281,7 @@ def compare_with_recorded(
 
 
 def compared_lines(comparison: Comparison) -> str:
-    """Return the lines as a table for a terminal."""
+    """The lines as a table for a terminal."""
     from tabulate import tabulate
 
     from cxrbench.paper.formats import missing

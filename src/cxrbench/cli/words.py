@@ -46,7 +46,7 @@ def print_json(rows: pd.DataFrame) -> None:
 
 
 def span(low: float, high: float, kind: str = "short") -> str:
-    """Return a range in two digits (``seen``: in four), a single value where its ends are equal."""
+    """A range in two digits (``seen``: in four), a single value where its ends are equal."""
     from cxrbench.paper.formats import Range, text
 
     return text(Range(low, high), kind)
@@ -58,14 +58,14 @@ def columns() -> int:
 
 
 def wrapped(text: str, indent: str = "  ") -> str:
-    """Return a text in lines that fit the terminal, all but the first indented."""
+    """A text in lines that fit the terminal, all but the first indented."""
     return textwrap.fill(
         text, columns(), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )
 
 
 def aligned(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Return rows of texts as columns two blanks apart; those numbered in ``right`` end at their right."""
+    """Rows of texts as columns two blanks apart; those numbered in ``right`` end at their right."""
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     texts = (
@@ -76,7 +76,7 @@ def aligned(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType({}), *apart: str) -> str:
-    """Return a table that fits the terminal: ``heads`` with units, four digits, a dash for no value.
+    """A table that fits the terminal: ``heads`` with units, four digits, a dash for no value.
 
     Texts and heads are wrapped. A text that is the same in all rows stands once, below the table. A single
     row is a list. There is a table for each value of the columns ``apart``.
@@ -114,7 +114,7 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
 
 
 def _laid_out(texts: pd.DataFrame, numbers: Collection[str]) -> Table:
-    """Return a table that rich lays out: texts and heads are wrapped, numbers stand right."""
+    """A table that rich lays out: texts and heads are wrapped, numbers stand right."""
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -145,7 +145,7 @@ def say(text: str) -> None:
 
 
 def _fitting(text: str) -> str:
-    """Return a message that steers no terminal, its long lines wrapped where standard error is one."""
+    """A message that steers no terminal, its long lines wrapped where standard error is one."""
     text = "\n".join(map(printable, text.split("\n")))
     if not sys.stderr.isatty():
         return text
@@ -184,7 +184,7 @@ def work_folder() -> Iterator[Path]:
 
 
 def must_be_captured(precisions: list[str] | None) -> list[str] | None:
-    """Return the precisions; UserError for another than fp32 and bf16, in which networks are captured."""
+    """The precisions; UserError for another than fp32 and bf16, in which networks are captured."""
     if unknown := [name for name in precisions or () if name not in ("fp32", "bf16")]:
         raise UserError(f"--precision: unknown value '{unknown[0]}'; use fp32 or bf16")
     return precisions

@@ -66,7 +66,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _cxrbench(command: str, cell: str, study: dict[str, Any]) -> list[str]:
-    """Return the beginning of a command about ``cell``; writes ``study`` as it is now to a new file."""
+    """The beginning of a command about ``cell``; writes ``study`` as it is now to a new file."""
     path = Path(tempfile.mkdtemp()) / "study.json"
     path.write_text(json.dumps(study), encoding="utf-8")
     return [sys.executable, "-m", "cxrbench", command, cell, "--study", str(path)]

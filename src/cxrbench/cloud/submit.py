@@ -113,7 +113,7 @@ class Order:
 
 
 def estimator_arguments(order: Order) -> dict[str, Any]:
-    """Return the arguments of ``sagemaker.pytorch.PyTorch`` (SDK 2), for fit({"training": order.data})."""
+    """The arguments of ``sagemaker.pytorch.PyTorch`` (SDK 2), for fit({"training": order.data})."""
     wait, checkpoints = 2 * order.seconds, order.checkpoints
     spot = {"use_spot_instances": True, "max_wait": wait, "checkpoint_s3_uri": checkpoints}
     return {
@@ -135,7 +135,7 @@ def estimator_arguments(order: Order) -> dict[str, Any]:
 
 
 def training_job(order: Order, region: str = "us-east-1") -> dict[str, Any]:
-    """Return the CreateTrainingJob request that the estimator of :func:`estimator_arguments` sends."""
+    """The CreateTrainingJob request that the estimator of :func:`estimator_arguments` sends."""
     parameters = order.hyperparameters | {
         "sagemaker_submit_directory": order.code,
         "sagemaker_program": ENTRY,
@@ -231,7 +231,7 @@ def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.
 
 
 def pins(lock: Path) -> list[str]:
-    """Return ``name==version`` of what training imports, from the lock of the other platforms."""
+    """``name==version`` of what training imports, from the lock of the other platforms."""
     try:
         text = lock.read_text(encoding="utf-8")
     except OSError as error:

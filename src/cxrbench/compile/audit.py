@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 def survey(
     architectures: Iterable[str], settings: Sequence[Setting], cache: Path, say: Callable[[str], None]
 ) -> pd.DataFrame:
-    """Return a row per network, setting and part, from ``cache`` where these versions captured it.
+    """A row per network, setting and part, from ``cache`` where these versions captured it.
 
     Raises UserError for an unknown name before anything is captured.
     """
@@ -68,7 +68,7 @@ def survey(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the libraries that decide a graph; UserError when one is not installed."""
+    """The versions of the libraries that decide a graph; UserError when one is not installed."""
     versions_here = {name: version for name in PACKAGES if (version := installed(name))}
     if missing := [name for name in PACKAGES if name not in versions_here]:
         raise UserError(
@@ -124,7 +124,7 @@ def _capture(name: str, setting: Setting) -> dict[str, Facts]:
 
 
 def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of audit.csv."""
+    """A line of audit.csv."""
     failure, others = flagged(facts, setting)
     return {
         "architecture": architecture,
@@ -141,13 +141,13 @@ def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, A
 
 
 def of_setting(table: pd.DataFrame, setting: Setting, part: str = "step") -> pd.DataFrame:
-    """Return the rows of an audit's ``table`` that were captured in a setting, of one part."""
+    """The rows of an audit's ``table`` that were captured in a setting, of one part."""
     wanted = (setting.pixels, setting.batch, setting.precision, part)
     return table[(table[KEY[:4]] == wanted).all(axis=1)] if len(table) else table
 
 
 def with_verdicts(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of ``table``, each with the verdict of every rule."""
+    """The rows of ``table``, each with the verdict of every rule."""
     rows: list[dict[str, Any]] = table.to_dict("records")
     for values in rows:
         setting = Setting(values["pixels"], values["batch"], values["precision"])

@@ -46,7 +46,7 @@ class _Gelu(torch.autograd.Function):
 
 
 def _call(target: str, values: torch.Tensor) -> torch.Tensor:
-    """Return a custom call on ``values`` with a result like them (the function is private: pinned)."""
+    """A custom call on ``values`` with a result like them (the function is private: pinned)."""
     import torch_xla  # after its device was chosen (platforms/xla.py)
 
     made = torch_xla._XLAC._xla_custom_call(

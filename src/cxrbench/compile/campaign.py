@@ -83,7 +83,7 @@ def dump_steps(steps: Iterable[Wanted], folder: Path, say: Callable[[str], None]
 
 
 def _files(step: Wanted) -> list[str]:
-    """Return the names of the files of a training step's graphs."""
+    """The names of the files of a training step's graphs."""
     name, setting = step
     return [f"{graph_name(name, **vars(setting), part=part)}.hlo.pb" for part in PARTS]
 
@@ -91,7 +91,7 @@ def _files(step: Wanted) -> list[str]:
 def _trace(
     name: str, setting: Setting, folder: Path, versions: dict[str, str]
 ) -> dict[str, TracedGraph] | str:
-    """Return the graphs of a training step, written into ``folder``, or why there are none."""
+    """The graphs of a training step, written into ``folder``, or why there are none."""
     from cxrbench.compile.capture import NotCaptured, dump_network
 
     try:
@@ -212,7 +212,7 @@ class Campaign:
         return record, place
 
     def _kept(self, name: Path) -> tuple[Path, CompileRecord | None]:
-        """Return the path of an outcome, and the outcome itself or None if it has yet to be made."""
+        """The path of an outcome, and the outcome itself or None if it has yet to be made."""
         recorded = [self.recorded / FOLDER / name] if self.recorded and not self.replace else []
         for place in (self.out / name, *recorded):
             if place.exists() and not self._reaches_further(record := read_model(place, CompileRecord)):
@@ -220,7 +220,7 @@ class Campaign:
         return self.out / name, None
 
     def _reaches_further(self, record: CompileRecord) -> bool:
-        """Return whether ``record`` was stopped at a limit that is larger now."""
+        """Whether ``record`` was stopped at a limit that is larger now."""
         if record.stopped == "hours":
             return self.limits.hours > record.limit_hours
         return record.stopped == "memory" and (self.limits.gib or inf) > (record.limit_gib or inf)
@@ -274,7 +274,7 @@ class Campaign:
 
 
 def in_words(record: CompileRecord) -> str:
-    """Return the outcome of a compilation in words."""
+    """The outcome of a compilation in words."""
     if record.failure:
         why = f"{record.failure.kind} ({record.failure.fingerprint})"
         return f"{record.status} after {record.seconds:.0f} s: {why}"

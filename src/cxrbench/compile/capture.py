@@ -38,7 +38,7 @@ from cxrbench.study.config import Augmentation, Recipe
 from cxrbench.study.files import written_aside
 from cxrbench.study.names import UserError
 from cxrbench.training.method import Averaged, Batch, Batches, build_network, draw_parameters
-from cxrbench.training.state import register_variants
+from cxrbench.training.network import register_variants
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # before torch_xla is imported, as in platforms/xla.py
 
@@ -56,7 +56,7 @@ class NotCaptured(Exception):
 
 
 def audit_network(architecture: str, setting: Setting) -> dict[str, Facts]:
-    """Return the facts of a timm network by part, with its ``problem`` if any; UserError for no such name."""
+    """The facts of a timm network by part, with its ``problem`` if any; UserError for no such name."""
     register_variants()
     platform = platforms.load("xla_cpu", torch.get_num_threads(), setting.precision)
     xla_metrics.clear_counters()
@@ -117,7 +117,7 @@ def capture(
     labels: int = len(FINDINGS),
     keep: Callable[[GraphPart, list[torch.Tensor]], None] | None = None,
 ) -> dict[str, Facts]:
-    """Return the facts of ``network`` by part (B x 1 x P x P images to B x labels logits), which is used up.
+    """The facts of ``network`` by part (B x 1 x P x P images to B x labels logits), which is used up.
 
     ``keep`` is called with the pending tensors of each part of the step. Raises NotCaptured when its forward
     or backward fails on images of this size.
@@ -162,7 +162,7 @@ def capture(
 
 
 def _batch(setting: Setting, platform: Platform, labels: int) -> Batch:
-    """Return a pending batch of training as its input path makes it, of black images without findings."""
+    """A pending batch of training as its input path makes it, of black images without findings."""
     images = np.zeros((setting.batch, setting.pixels, setting.pixels), np.uint8)
     packed: Any = SimpleNamespace(images=images, labels=lambda: np.zeros((setting.batch, labels), np.float32))
     # Mean and deviation are parameters of the graph, unlike 0 and 1.
@@ -208,7 +208,7 @@ def _named(deed: str, setting: Setting) -> Iterator[None]:
 
 
 def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.optim.Optimizer, Averaged]:
-    """Return AdamW and the average as every step but the first finds them; write the weights once."""
+    """AdamW and the average as every step but the first finds them; write the weights once."""
     optimizer = platform.optimizer(param_groups_weight_decay(network, 0.05), 1e-3, 0.05)
     averaged, rate = Averaged(network, 0.9), platform.number(1e-3)
     with torch.no_grad():
@@ -231,7 +231,7 @@ def _as_after_a_step(network: nn.Module, platform: Platform) -> tuple[torch.opti
 def _results(
     network: nn.Module, optimizer: torch.optim.Optimizer, averaged: Averaged, loss: torch.Tensor
 ) -> list[torch.Tensor]:
-    """Return all tensors that live on after a step, in a fixed order."""
+    """All tensors that live on after a step, in a fixed order."""
     moments = [value for state in optimizer.state.values() for value in state.values()]
     gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
     tensors = [loss, *network.parameters(), *network.buffers(), *gradients, *moments]
@@ -240,12 +240,12 @@ def _results(
 
 
 def _graph(tensors: list[torch.Tensor]) -> Graph:
-    """Return the graph of pending ``tensors`` (the function is private: torch_xla is pinned)."""
+    """The graph of pending ``tensors`` (the function is private: torch_xla is pinned)."""
     return Graph.parse(torch_xla._XLAC._get_xla_tensors_hlo(tensors))
 
 
 def _fallbacks() -> str:
-    """Return the operators that were sent to the CPU since the counters were cleared."""
+    """The operators that were sent to the CPU since the counters were cleared."""
     return " ".join(sorted(name for name in xla_metrics.counter_names() if name.startswith("aten::")))
 
 
@@ -307,7 +307,7 @@ def _linears_on_maps(linears: set[nn.Module]) -> AbstractContextManager[Any]:
 
 
 def _layer_counts(network: nn.Module) -> dict[str, Any]:
-    """Return the counts that the module tree has and the graph lacks."""
+    """The counts that the module tree has and the graph lacks."""
     modules = list(network.modules())
     layernorm, batchnorm = nn.LayerNorm, nn.modules.batchnorm._BatchNorm
     others = [m for m in modules if not isinstance(m, (layernorm, batchnorm)) and not list(m.children())]
@@ -323,7 +323,7 @@ def _layer_counts(network: nn.Module) -> dict[str, Any]:
 
 
 def _graph_counts(graph: Graph, setting: Setting) -> dict[str, Any]:
-    """Return the counts of the graph of a part."""
+    """The counts of the graph of a part."""
     convolutions = graph.convolutions
     large = [c for c in convolutions if c.role == "input gradient" and max(c.kernel) >= LARGE_KERNEL]
     dilated = [conv for conv in convolutions if max(conv.input_dilation) > 1]
@@ -349,7 +349,7 @@ def _graph_counts(graph: Graph, setting: Setting) -> dict[str, Any]:
 
 
 def _forward_counts(forward: Graph, macs: int, setting: Setting) -> dict[str, Any]:
-    """Return the counts of forward, which does so many ``macs``."""
+    """The counts of forward, which does so many ``macs``."""
     ahead = forward.convolutions
 
     def share(convolutions: list[Convolution]) -> float:

@@ -23,14 +23,9 @@ from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
 from cxrbench.evidence.record import Failure, without_folders
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import UserError
-from cxrbench.training.job import (
-    OWN_SIGNALS,
-    adopted,
-    classify,
-    error_line,
-    normalise,
-    out_of_memory_kills,
-)
+from cxrbench.training.endings import OWN_SIGNALS, classify, error_line, normalise
+from cxrbench.training.machine import out_of_memory_kills
+from cxrbench.training.process import adopted
 
 COMMAND = "neuronx-cc"
 IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
@@ -65,7 +60,7 @@ class Compiler:
 
     @classmethod
     def find(cls, container: str | None = None, image: str | None = None) -> Compiler:
-        """Return the compiler on PATH, or that of ``image`` run by ``container`` (docker or podman)."""
+        """The compiler on PATH, or that of ``image`` run by ``container`` (docker or podman)."""
         words: tuple[str, ...] = (COMMAND,)
         if container:
             if not image:
@@ -83,7 +78,7 @@ class Compiler:
         return replace(compiler, version=_version(compiler._asking()))
 
     def _asking(self) -> tuple[str, ...]:
-        """Return the words before a question: its container is removed by itself."""
+        """The words before a question: its container is removed by itself."""
         return (*self.words[:2], "--rm", *self.words[2:]) if self.container else self.words
 
     def operators(self) -> str:
@@ -98,7 +93,7 @@ class Compiler:
         return answer
 
     def call(self, graph: Path, target: Target, flags: Sequence[str], limits: Limits, name: str) -> list[str]:
-        """Return the command line that compiles ``graph`` into ``NEFF`` beside it."""
+        """The command line that compiles ``graph`` into ``NEFF`` beside it."""
         if not self.container:
             return [*self.words, *_arguments(graph, graph.with_name(NEFF), target, flags)]
         runner, run, *options, image, command = self.words
@@ -117,7 +112,7 @@ def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
 
 
 def _version(words: Sequence[str]) -> str:
-    """Return the version that ``words --version`` prints; UserError when it prints none."""
+    """The version that ``words --version`` prints; UserError when it prints none."""
     done = _answer(call := [*words, "--version"])
     answer = (done.stdout + done.stderr).decode(errors="replace")
     if done.returncode or not (match := _VERSION.search(answer)):
@@ -217,7 +212,7 @@ def _removed(runner: str, container: str) -> bool:
 
 
 def _resident_mib(pid: int) -> float:
-    """Return the resident memory of a process and its descendants; 0 for those that have ended."""
+    """The resident memory of a process and its descendants; 0 for those that have ended."""
     total = 0
     with suppress(psutil.Error):
         family = psutil.Process(pid)
@@ -233,7 +228,7 @@ def _neff(path: Path) -> Neff | None:
 
 
 def judged(ending: Ending, limits: Limits, name: str) -> tuple[Outcome, Failure | None]:
-    """Return the outcome of a compilation and why it failed; NotEvidence for a machine fault."""
+    """The outcome of a compilation and why it failed; NotEvidence for a machine fault."""
     if ending.returncode == 0 and ending.neff and not ending.stopped:
         return "ok", None
     status: Outcome = "compile_failed"

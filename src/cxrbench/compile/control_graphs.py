@@ -15,7 +15,7 @@ ALWAYS: tuple[tuple[str, Setting], ...] = tuple((name, Setting(_PIXELS, 4, "fp32
 
 
 def control_network(name: str, labels: int) -> Any:
-    """Return a network of :data:`LAYERS` for images of 16 px: Linear, its layer, Linear."""
+    """A network of :data:`LAYERS` for images of 16 px: Linear, its layer, Linear."""
     from torch import nn
 
     layer = LAYERS[name]

@@ -55,7 +55,7 @@ class Instruction(NamedTuple):
         return sum(math.prod(dims) * _bits(kind) / 8 for kind, dims in self.shapes)
 
     def numbers(self, key: str, default: Sizes = ()) -> Sizes:
-        """Return the numbers of an attribute: ``key={1,2}``, ``key=1`` or, in a window, ``key=3x3``."""
+        """The numbers of an attribute: ``key={1,2}``, ``key=1`` or, in a window, ``key=3x3``."""
         match = re.search(rf"\b{key}=\{{?([\dx,]+)", self.attributes)
         return tuple(map(int, re.split("[x,]", match[1]))) if match else default
 
@@ -142,7 +142,7 @@ class Graph:
         return Counter(node.opcode for node in self.instructions.values())
 
     def of(self, opcode: str) -> list[Instruction]:
-        """Return the instructions with an opcode."""
+        """The instructions with an opcode."""
         return [node for node in self.instructions.values() if node.opcode == opcode]
 
     @cached_property
@@ -156,7 +156,7 @@ class Graph:
         return frozenset(seen)
 
     def depending_on(self, names: set[str]) -> set[str]:
-        """Return the names that depend on one of ``names`` (definitions come before uses in HLO)."""
+        """The names that depend on one of ``names`` (definitions come before uses in HLO)."""
         dependent = set(names)
         for node in self.instructions.values():
             if not dependent.isdisjoint(node.operands):
@@ -221,12 +221,12 @@ class Graph:
 
 
 def is_bad_window(node: Instruction) -> bool:
-    """Return whether a reduce-window is dilated, or has other than two operands."""
+    """Whether a reduce-window is dilated, or has other than two operands."""
     dilations = (*node.numbers("lhs_dilate", (1,)), *node.numbers("rhs_dilate", (1,)))
     return max(dilations) > 1 or len(node.operands) != 2
 
 
 def _bits(kind: str) -> int:
-    """Return the bits of an element type: its number, such as 16 of bf16."""
+    """The bits of an element type: its number, such as 16 of bf16."""
     digits = re.search(r"\d+", kind)
     return 8 if kind == "pred" else int(digits[0]) if digits else 0

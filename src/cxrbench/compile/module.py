@@ -56,7 +56,7 @@ def _types(shape: bytes) -> Iterator[str]:
 
 
 def fields(message: bytes) -> dict[int, list[Any]]:
-    """Return the values of the fields of a message, by number: integers or bytes."""
+    """The values of the fields of a message, by number: integers or bytes."""
     at, values = 0, defaultdict[int, list[Any]](list)
     while at < len(message):
         key, at = _varint(message, at)

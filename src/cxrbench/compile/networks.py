@@ -11,7 +11,7 @@ NETWORKS: tuple[str, ...] = tuple(name for names in FAMILIES.values() for name i
 
 
 def family_of(architecture: str) -> str:
-    """Return the family of a listed network; for any other, the letters that its name starts with."""
+    """The family of a listed network; for any other, the letters that its name starts with."""
     for family, names in FAMILIES.items():
         if architecture in names:
             return family

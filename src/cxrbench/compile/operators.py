@@ -34,7 +34,7 @@ def unlisted(contents: Contents, listed: Iterable[str], proven: frozenset[str]) 
 
 
 def names_in(answer: str) -> list[str]:
-    """Return the operators in what ``list-operators`` printed, one on each line; other lines are messages."""
+    """The operators in what ``list-operators`` printed, one on each line; other lines are messages."""
     return [line.strip() for line in answer.splitlines() if re.fullmatch(r"\s*[A-Za-z][\w\-]*\s*", line)]
 
 

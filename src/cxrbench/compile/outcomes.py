@@ -15,7 +15,7 @@ STATES = (COMPILES, *(f"{part} fails" for part in reversed(PARTS)), STOPPED, NOT
 
 
 def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
-    """Return a row per record for tables: the graph, the compiler and the outcome."""
+    """A row per record for tables: the graph, the compiler and the outcome."""
     return [
         {
             **dict.fromkeys(KEY),
@@ -41,7 +41,7 @@ def outcomes(
     records: Iterable[CompileRecord],
     toolchain: tuple[str, CompileOptions] | None = None,
 ) -> pd.DataFrame:
-    """Return a row per planned graph in the study's order: :data:`KEY`, and what :func:`rows` has of it.
+    """A row per planned graph in the study's order: :data:`KEY`, and what :func:`rows` has of it.
 
     ``toolchain``: version and options of a compiler; None: the study's version of today, with the options of
     the study. ``status`` is "not run", and ``failed`` missing, where nothing is recorded of it and of the
@@ -67,7 +67,7 @@ _COLUMNS = [*KEY, "status", "failed", "code", "seconds", "graph_sha256"]
 
 
 def states(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per training step of :func:`outcomes`, in its order, with one of :data:`STATES`.
+    """A row per training step of :func:`outcomes`, in its order, with one of :data:`STATES`.
 
     A step fails where its first part fails: a backward graph contains its forward.
     """
@@ -76,7 +76,7 @@ def states(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def columns(planned: Compilation, records: Iterable[CompileRecord]) -> pd.DataFrame:
-    """Return a row per planned training step, with its state by each release of the study, today's first.
+    """A row per planned training step, with its state by each release of the study, today's first.
 
     A release has a second column where outcomes of the model type cnn-training are recorded of it.
     """
@@ -92,7 +92,7 @@ def columns(planned: Compilation, records: Iterable[CompileRecord]) -> pd.DataFr
 
 
 def _state(graphs: pd.DataFrame) -> str:
-    """Return the state of a training step from the outcomes of its parts."""
+    """The state of a training step from the outcomes of its parts."""
     parts = graphs.set_index("part")
     if failing := [part for part in reversed(PARTS) if parts["failed"].fillna(False)[part]]:
         return f"{failing[0]} fails"

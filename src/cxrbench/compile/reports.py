@@ -50,7 +50,7 @@ class Reported(readers.Row):
 
 
 def read_reported(path: Path = REPORTED) -> pd.DataFrame:
-    """Return public reports with their ``status``, several per network; speeds in images per second."""
+    """Public reports with their ``status``, several per network; speeds in images per second."""
     rows = [row.model_dump() | {"status": row.status} for row in read_rows(path, Reported).values()]
     table = pd.DataFrame(rows, columns=[*Reported.columns(), "status"])
     return table.astype({"images_per_second": "float64", "pixels": "Int64", "batch": "Int64"})

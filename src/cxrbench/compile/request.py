@@ -37,7 +37,7 @@ def steps_of(
     batch: Collection[int],
     precision: Collection[str],
 ) -> list[Wanted]:
-    """Return the training steps of these networks and settings, in order; of the ``plan`` if there is one.
+    """The training steps of these networks and settings, in order; of the ``plan`` if there is one.
 
     An empty collection is all of the plan, or the default. UserError where there is no step.
     """
@@ -60,7 +60,7 @@ def steps_of(
 def options_of(
     plan: Compilation | None, compiler: str, recipe: str | None, changed: dict[str, Any], say: Say
 ) -> CompileOptions:
-    """Return the options of a release of the compiler, ``changed`` by the recipe and the call.
+    """The options of a release of the compiler, ``changed`` by the recipe and the call.
 
     Say where outcomes with them are not the study's.
     """

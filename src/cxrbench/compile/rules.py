@@ -73,15 +73,15 @@ class Facts:
     fallbacks: str = ""  # operators that torch_xla sent to the CPU
 
     def least_traffic_mib_per_image(self, batch: int) -> float:
-        """Return the MiB moved if activations pass memory twice, weights and moments once per step."""
+        """The MiB moved if activations pass memory twice, weights and moments once per step."""
         return 2 * self.activation_mib_per_image + 24 * self.parameters / batch / 2**20
 
     def step_gib(self, batch: int) -> float:
-        """Return the GiB of weights, gradients, moments and saved activations at a batch."""
+        """The GiB of weights, gradients, moments and saved activations at a batch."""
         return (_ADAMW_BYTES * self.parameters / 2**20 + batch * self.activation_mib_per_image) / 1024
 
     def largest_batch(self, gib: float) -> int:
-        """Return the largest batch whose :meth:`step_gib` fits; zero when the weights alone do not."""
+        """The largest batch whose :meth:`step_gib` fits; zero when the weights alone do not."""
         if not self.activation_mib_per_image:
             return 0
         left = gib * 1024 - _ADAMW_BYTES * self.parameters / 2**20
@@ -135,7 +135,7 @@ KNOWN = tuple(Known(**entry) for entry in _TABLE["known"])
 
 
 def _values(facts: Facts, setting: Setting) -> dict[str, Any]:
-    """Return the counts of a graph, its setting, and what rules derive from both."""
+    """The counts of a graph, its setting, and what rules derive from both."""
     step_gib = facts.step_gib(setting.batch)
     return {
         **vars(facts),
@@ -168,7 +168,7 @@ def verdicts(facts: Facts, setting: Setting) -> list[dict[str, Any]]:
 
 
 def flagged(facts: Facts, setting: Setting) -> tuple[str, str]:
-    """Return the flagged rules that predict failure, such as ``R3 R12``, and the others about networks."""
+    """The flagged rules that predict failure, such as ``R3 R12``, and the others about networks."""
     flags = [rule for rule in verdicts(facts, setting) if rule["flagged"] and rule["of"] == "network"]
     failure = [rule["rule"] for rule in flags if rule["predicts"] == "failure"]
     return " ".join(failure), " ".join(rule["rule"] for rule in flags if rule["rule"] not in failure)

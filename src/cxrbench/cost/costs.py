@@ -36,7 +36,7 @@ def cost_table(
     target_auroc: float | None = None,
     runs: float | None = None,
 ) -> pd.DataFrame:
-    """Return cost.csv for the runs in ``paths`` at the prices in the file ``prices``; with ``runs`` also
+    """Cost.csv for the runs in ``paths`` at the prices in the file ``prices``; with ``runs`` also
     USD of a run when so many share its compilation."""
     if target_auroc is not None and not 0 <= target_auroc <= 1:
         raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
@@ -52,7 +52,7 @@ def cost_table(
 def pricing_of(
     study: Path, region: str | None = None, basis: str | None = None, as_of: str | None = None
 ) -> Pricing:
-    """Return the study's pricing with what is given in its place; UserError for an unknown name."""
+    """The study's pricing with what is given in its place; UserError for an unknown name."""
     for name, value, allowed in (("region", region, REGIONS), ("basis", basis, BASES)):
         if value is not None and value not in allowed:
             raise UserError(f"unknown {name} '{value}'{suggestion(value, allowed)}")
@@ -62,7 +62,7 @@ def pricing_of(
 
 
 def _runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[Record, str]]:
-    """Return the runs in ``paths`` (record.json files, or folders) with their origin.
+    """The runs in ``paths`` (record.json files, or folders) with their origin.
 
     A run is fresh if it differs from its record below ``recorded``, which follows if recipe and images agree.
     """
@@ -110,7 +110,7 @@ def _hours(record: Record, origin: str, target_auroc: float | None) -> dict[str,
 
 
 def _hours_to(record: Record, target: float | None) -> float | None:
-    """Return the hours of set-up, compilation and epochs until validation AUROC reaches ``target``."""
+    """The hours of set-up, compilation and epochs until validation AUROC reaches ``target``."""
     seconds = record.timing.setup_seconds + record.timing.compile_seconds
     for epoch in record.history:
         seconds += epoch.train_seconds + epoch.eval_seconds
@@ -120,7 +120,7 @@ def _hours_to(record: Record, target: float | None) -> float | None:
 
 
 def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return cost rows (:data:`COST_COLUMNS`) for rows of :func:`hours_of`, sorted by cell.
+    """Cost rows (:data:`COST_COLUMNS`) for rows of :func:`hours_of`, sorted by cell.
 
     UserError when a run has no instance to be priced as (:func:`priced_as`).
     """
@@ -143,7 +143,7 @@ def cost_of(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.D
 
 
 def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.Series:
-    """Return the instance of each row: the one it ran on where that has a price, else a proxy: the EC2
+    """The instance of each row: the one it ran on where that has a price, else a proxy: the EC2
     instance of a SageMaker one (ml.*), the cheapest with its GPU, the study's for its platform, or NaN."""
     there = prices[(prices["region"] == pricing.region) & (prices["basis"] == pricing.basis)]
     priced, ran_on = there["instance"], hours["host_instance"]
@@ -155,14 +155,14 @@ def priced_as(hours: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd
 
 
 def _with_gpu(rates: pd.DataFrame, run: Any) -> str | None:
-    """Return the cheapest instance with enough of the GPUs that a run was on; None for no such price."""
+    """The cheapest instance with enough of the GPUs that a run was on; None for no such price."""
     gpu = device_of_host(run.host_device) if run.platform == GPU else None
     fits = rates[(rates["accelerator"] == (gpu.name if gpu else "")) & (rates["cores"] >= run.used)]
     return fits.loc[fits["usd_per_hour"].idxmin(), "instance"] if gpu and len(fits) else None
 
 
 def charge(hours: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
-    """Return cost rows (:data:`COST_COLUMNS`) of the ``hours`` whose ``instance`` has a row in ``rates``.
+    """Cost rows (:data:`COST_COLUMNS`) of the ``hours`` whose ``instance`` has a row in ``rates``.
 
     The whole instance is paid for in all phases; ``usd_used_cores`` is the share of the cores in use, NaN if
     the instance's ``cores`` are of another kind. ``usd_per_million_images`` is of training alone.
@@ -229,7 +229,7 @@ def _rank(rows: pd.DataFrame) -> tuple[bool, bool, int]:
 
 
 def both_sides(costs: pd.DataFrame) -> tuple[dict[str, pd.DataFrame], str, list[str]]:
-    """Return the runs of a network on GPU and on Trainium, what differs between them beside the platform, and
+    """The runs of a network on GPU and on Trainium, what differs between them beside the platform, and
     the platforms without a usable one; where there are none of these, :func:`comparable` runs alone."""
     usable = costs[costs["status"] == "ok"]
     there = set(usable["platform"])
@@ -241,7 +241,7 @@ def both_sides(costs: pd.DataFrame) -> tuple[dict[str, pd.DataFrame], str, list[
 
 
 def comparable(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of one dataset and network that compare its platforms, and what differs between them.
+    """The rows of one dataset and network that compare its platforms, and what differs between them.
 
     Platforms on the processor itself are compared on one that all of them ran on: quiet before busy, recorded
     before fresh, then where most runs are. Otherwise, and for accelerators, each headline stands.

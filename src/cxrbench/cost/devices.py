@@ -29,7 +29,7 @@ class Device:
 
     @property
     def chip(self) -> str:
-        """Return the name without the size of the memory: such variants have the same peaks."""
+        """The name without the size of the memory: such variants have the same peaks."""
         return re.sub(r"-\d+GB$", "", self.name)
 
 
@@ -40,7 +40,7 @@ _NEURON_CORES = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron r
 
 
 def device_of_host(named: str) -> Device | None:
-    """Return the device that a driver calls ``named``, such as ``NVIDIA A100-SXM4-40GB``.
+    """The device that a driver calls ``named``, such as ``NVIDIA A100-SXM4-40GB``.
 
     None if it is unknown, or a slice (MIG), whose peak is a part that no table here has.
     """

@@ -63,7 +63,7 @@ class Speed(NamedTuple):
 
 
 def device_called(accelerator: str) -> Device:
-    """Return the device for training that a table of prices calls ``accelerator``.
+    """The device for training that a table of prices calls ``accelerator``.
 
     NotKnown for one without documented peaks, and for one that AWS documents for inference.
     """
@@ -75,7 +75,7 @@ def device_called(accelerator: str) -> Device:
 
 
 def ceiling(work: Work, target: Device, cores: int, precision: str) -> float:
-    """Return the images per second that documented peak and memory bandwidth of ``cores`` cores let through.
+    """The images per second that documented peak and memory bandwidth of ``cores`` cores let through.
 
     Raises NotKnown where no peak in this precision is documented.
     """
@@ -90,7 +90,7 @@ def ceiling(work: Work, target: Device, cores: int, precision: str) -> float:
 def equal_shares(
     work: Work, precision: str, there: Mapping[Any, Any], here: Mapping[Any, Any]
 ) -> float | None:
-    """Return the USD of an image on ``there`` over those on ``here``, each at its own roofline.
+    """The USD of an image on ``there`` over those on ``here``, each at its own roofline.
 
     The two are prices with accelerator and cores. None where a peak, a bandwidth or the least traffic of a
     step is not documented: without traffic both would be at their peaks, which memory seldom lets through.
@@ -116,7 +116,7 @@ def hours_of_training(
     fastest: float | None,
     published: Published | None = None,
 ) -> dict[str, Any]:
-    """Return the hours of ``images`` training images, with what they rest on.
+    """The hours of ``images`` training images, with what they rest on.
 
     ``hours_low`` and ``hours_high`` are at the speeds measured with this network on this chip, else at a
     ``published`` speed that was scaled. Without one ``why_not`` says so, and ``hours_at_least`` are those at
@@ -139,13 +139,13 @@ def hours_of_training(
 
 
 def dollars(row: dict[str, Any], usd_per_hour: float) -> dict[str, float]:
-    """Return the USD of every number of hours in ``row``: ``usd_low`` for ``hours_low``."""
+    """The USD of every number of hours in ``row``: ``usd_low`` for ``hours_low``."""
     hours = {name: value for name, value in row.items() if name.startswith("hours_")}
     return {name.replace("hours", "usd"): value * usd_per_hour for name, value in hours.items()}
 
 
 def measured_speeds(study: Study, recorded: Path) -> list[Speed]:
-    """Return the steady speeds of the recorded cells on quiet machines, a mean over seeds per machine."""
+    """The steady speeds of the recorded cells on quiet machines, a mean over seeds per machine."""
     seeds: dict[tuple[Network, str, str], list[float]] = {}
     for record in EvidenceStore(recorded).records().values():
         cell, speed = Cell.parse(record.cell), record.timing.images_per_second
@@ -171,14 +171,14 @@ def _chip(record: Record, cell: Cell) -> str | None:
 
 
 def _pixels(record: Record, cell: Cell, study: Study) -> int | None:
-    """Return the side of a record's images; a record without it, an older one, takes it from the study."""
+    """The side of a record's images; a record without it, an older one, takes it from the study."""
     settings = (record.dataset and record.dataset.settings) or {}
     dataset = study.datasets.get(cell.dataset)
     return settings.get("pixels") or (dataset.pixels if dataset else None)
 
 
 def work_of(audit: pd.DataFrame, architecture: str, pixels: int, precision: str) -> Work:
-    """Return the training work of one image; NotKnown where no audit counted it.
+    """The training work of one image; NotKnown where no audit counted it.
 
     Bytes are the least that a step of :data:`AUDITED_BATCH` images moves per image in this precision.
     """

@@ -40,7 +40,7 @@ _EVALUATION = 1 / 3  # of a training image: forward alone
 
 
 def forecast(plan: Plan, prices: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per dataset, network and platform of the plan's study (:data:`_FORECAST_COLUMNS`).
+    """A row per dataset, network and platform of the plan's study (:data:`_FORECAST_COLUMNS`).
 
     Hours and USD are of the cells without evidence that fits: those of recorded seeds of the same recipe and
     images, else images over a speed recorded with this network on this device, else missing with the reason
@@ -65,7 +65,7 @@ class Download(NamedTuple):
 
 
 def downloads(plan: Plan, registry: Path) -> list[Download]:
-    """Return the downloads that the study's datasets need; datasets of the same files share one."""
+    """The downloads that the study's datasets need; datasets of the same files share one."""
     absent = dict[tuple[str, Path], list[str]]()
     for name in dict.fromkeys(cell.dataset for cell in plan.study.all_cells()):
         here = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
@@ -84,7 +84,7 @@ class _Outlook:
         self.speeds = measured_speeds(self.study, plan.store.root)
 
     def row(self, cells: list[Cell]) -> dict[str, Any]:
-        """Return the row of the seeds of one network on one platform."""
+        """The row of the seeds of one network on one platform."""
         cell, source_of = cells[0], self.plan.store.source_of
         records = [record for other in cells if (record := source_of(other, self.study).record)]
         row = {
@@ -105,7 +105,7 @@ class _Outlook:
         return row | per_cell | hours | dollars(hours, per_cell["usd_per_hour"])
 
     def _measured(self, records: list[Record]) -> dict[str, Any]:
-        """Return the hours of a cell by the recorded seeds: the shortest and the longest."""
+        """The hours of a cell by the recorded seeds: the shortest and the longest."""
         costs = cost_of(hours_of((record, "recorded") for record in records), self.prices, self.study.prices)
         seeds = f"{len(records)} recorded seed{'s' * (len(records) > 1)}"
         return {
@@ -116,7 +116,7 @@ class _Outlook:
         }
 
     def _estimated(self, cell: Cell) -> dict[str, Any]:
-        """Return the hours of a cell by its images; NotKnown when not even these or its device are known."""
+        """The hours of a cell by its images; NotKnown when not even these or its device are known."""
         dataset, recipe = self.study.dataset(cell.dataset), self.study.recipe(cell.dataset)
         if not (counts := self._counts(cell.dataset)):
             raise NotKnown(
@@ -157,7 +157,7 @@ class _Outlook:
         return sum(counts.values()) * self.study.dataset(name).pixels ** 2 / 2**30 if counts else math.nan
 
     def _counts(self, name: str) -> dict[str, int]:
-        """Return the images per part: as the config states them, as packed, by a user's table, or none."""
+        """The images per part: as the config states them, as packed, by a user's table, or none."""
         if stated := self.study.stated_images(name):
             return stated
         with suppress(UserError):
@@ -169,7 +169,7 @@ class _Outlook:
         return {}
 
     def _device_gib(self, cell: Cell) -> float:
-        """Return the GiB of a step at the recipe's batch, from an audit in its precision; NaN without."""
+        """The GiB of a step at the recipe's batch, from an audit in its precision; NaN without."""
         recipe, pixels = self.study.recipe(cell.dataset), self.study.dataset(cell.dataset).pixels
         rows = self.audit[
             (self.audit["architecture"] == cell.architecture)
@@ -187,7 +187,7 @@ class _Outlook:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of :func:`forecast` added up per dataset and platform.
+    """The rows of :func:`forecast` added up per dataset and platform.
 
     ``unknown`` counts the cells to run of unknown hours, which are in no sum; NaN where all are.
     """

@@ -73,7 +73,7 @@ class Training:
 def work_for(
     architecture: str, setting: Setting, recorded: Path, cache: Path, say: Callable[[str], None]
 ) -> Work:
-    """Return the work of a timm network: from recorded audits, else captured here (which takes torch_xla).
+    """The work of a timm network: from recorded audits, else captured here (which takes torch_xla).
 
     Raises UserError for an unknown name and NotKnown for a network that cannot be traced at this size.
     """
@@ -106,7 +106,7 @@ def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable
 
 
 def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded: Path) -> pd.DataFrame:
-    """Return hours and USD of ``training`` on at most :data:`_MOST_ROWS` instances that fit it.
+    """Hours and USD of ``training`` on at most :data:`_MOST_ROWS` instances that fit it.
 
     The named GPU instance comes first, then the cheapest with several of its GPUs, then Trainium (what AWS
     supports before what it no longer does), then the cheapest instance of each other GPU with no more
@@ -130,7 +130,7 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
 
 
 def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
-    """Return a price for each instance to show: at the study's region and basis where the table has it."""
+    """A price for each instance to show: at the study's region and basis where the table has it."""
     devices = prices["accelerator"].map(DEVICES)
     fits = devices.map(lambda device: _trains(device, network.precision), na_action="ignore").eq(True)
     rows = newest(by_the_hour(prices[fits]), pricing.as_of)
@@ -168,7 +168,7 @@ def _must_be_possible(training: Training, here: pd.Series) -> None:
 def _row(
     training: Training, rate: dict[Any, Any], here: pd.Series, speeds: list[Speed], disks: pd.Series
 ) -> dict[str, Any]:
-    """Return the row of an instance: hours at a speed, or at least at the peak, or the reason for none."""
+    """The row of an instance: hours at a speed, or at least at the peak, or the reason for none."""
     alike = (rate["region"], rate["basis"]) == (here["region"], here["basis"])
     row = rate | {"price_ratio": rate["usd_per_hour"] / here["usd_per_hour"] if alike else math.nan}
     device, cores, network = DEVICES[rate["accelerator"]], int(rate["cores"]), training.network

@@ -53,7 +53,7 @@ def _rooflines(prices: pd.DataFrame, pricing: Pricing, recorded: Path) -> pd.Dat
 
 
 def _price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
-    """Return all rows of the price table in ``region``, instances in order of their highest price."""
+    """All rows of the price table in ``region``, instances in order of their highest price."""
     rows = prices[prices["region"] == region]
     highest = rows.groupby("instance")["usd_per_hour"].transform("max")
     order = ["highest", *KEY, "as_of"]

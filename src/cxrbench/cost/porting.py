@@ -56,7 +56,7 @@ CASES = (
 
 
 def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return the runs until a port pays at every price, for runs that others published and for the networks
+    """The runs until a port pays at every price, for runs that others published and for the networks
     of cost.csv.
 
     Infinite ``runs``: there is no saving. NaN: a side was not run or has no price, and ``note`` names it.
@@ -107,7 +107,7 @@ def _own(name: str, costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing)
 
 
 def break_even_runs(porting: float, usd_here: float, usd_there: float) -> float:
-    """Return the runs after which ``porting`` USD are earned back; infinite when a run there saves nothing.
+    """The runs after which ``porting`` USD are earned back; infinite when a run there saves nothing.
 
     ``usd_here`` and ``usd_there`` are USD per run before and after the port.
     """
@@ -173,7 +173,7 @@ class Decision(NamedTuple):
 
 
 def decide(ratio: Ratio, given: Numbers) -> Decision:
-    """Return whether to port, from the cost ratio and the other numbers of the sources' decision tables.
+    """Whether to port, from the cost ratio and the other numbers of the sources' decision tables.
 
     Staying needs no proof. A port does: from a ratio that is not the user's own it is "not shown".
     """
@@ -194,7 +194,7 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
 
 
 def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return whether to port in every scenario at each published cost ratio, by arithmetic.
+    """Whether to port in every scenario at each published cost ratio, by arithmetic.
 
     The preprint's ratio stands as stated, and at every price of the study's pair that changes it. All rows
     are projected: only ratios without a region are published.
@@ -218,13 +218,13 @@ def decision_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
 
 
 def _unchanged_times(row: dict, prices: str) -> Ratio:
-    """Return the preprint's ratio at a row of :func:`~cxrbench.cost.ratios.preprint_at`."""
+    """The preprint's ratio at a row of :func:`~cxrbench.cost.ratios.preprint_at`."""
     source = f"{PREPRINT_RATIO.source}; run times unchanged, {prices}"
     return Ratio(row["ratio_low"], row["ratio_high"], "projected", source, PREPRINT_RATIO.hardware)
 
 
 def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, prices: Path) -> Ratio:
-    """Return the cost ratio published for ``cnn`` or ``transformer``, the preprint's repriced at ``basis`` if
+    """The cost ratio published for ``cnn`` or ``transformer``, the preprint's repriced at ``basis`` if
     given; for ``dataset/network``, the ratio of its recorded cells; for another kind the unknown one."""
     pricing = pricing_of(study, basis=basis)
     if "/" in architecture:
@@ -249,7 +249,7 @@ def ratio_for(architecture: str, basis: str | None, records: Path, study: Path, 
 
 
 def ratio_of_cells(costs: pd.DataFrame, prices: pd.DataFrame, dataset: str, architecture: str) -> Ratio:
-    """Return the cost ratio of Trainium over the GPU from cost rows: lowest to highest over seeds.
+    """The cost ratio of Trainium over the GPU from cost rows: lowest to highest over seeds.
 
     Only :func:`~cxrbench.cost.costs.comparable` runs; what still differs stands in the source.
     """

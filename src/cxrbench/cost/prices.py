@@ -69,7 +69,7 @@ COLUMNS = tuple(Price.columns())
 
 
 def read_prices(path: Path | str) -> pd.DataFrame:
-    """Return the price table in ``path``: texts as ``str``, numbers as ``float64``, unknown ones NaN.
+    """The price table in ``path``: texts as ``str``, numbers as ``float64``, unknown ones NaN.
 
     UserError with file, line and column for anything that is not a price in US dollars with a source.
     """
@@ -90,7 +90,7 @@ def read_prices(path: Path | str) -> pd.DataFrame:
 
 
 def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.DataFrame:
-    """Return one row per instance, region and basis: the newest dated up to ``as_of`` (none: of all).
+    """One row per instance, region and basis: the newest dated up to ``as_of`` (none: of all).
 
     ``where``: values of columns. An undated price is taken only where no dated one qualifies, with the
     ``as_of`` of :func:`dates`; asking for :data:`UNDATED` takes undated prices alone.
@@ -113,13 +113,13 @@ def by_the_hour(prices: pd.DataFrame) -> pd.DataFrame:
 
 
 def dates(prices: pd.DataFrame) -> pd.Series:
-    """Return the dates of prices as shown: that of the price, else until when it is listed, else undated."""
+    """The dates of prices as shown: that of the price, else until when it is listed, else undated."""
     until = ("until " + prices["until"]).where(prices["until"] != "", UNDATED)
     return prices["as_of"].where(prices["as_of"] != "", until)
 
 
 def regions(prices: pd.DataFrame) -> pd.Series:
-    """Return the regions of prices as shown: marked where the source does not state them."""
+    """The regions of prices as shown: marked where the source does not state them."""
     return prices["region"].where(prices["assumed"] == "", prices["region"] + " (assumed)")
 
 
@@ -135,7 +135,7 @@ def to_add(instance: str, region: str, basis: str) -> str:
 def price(
     prices: pd.DataFrame, instance: str, region: str, basis: str, as_of: str | None = None
 ) -> pd.Series:
-    """Return the :func:`newest` price of ``instance``; NoPrice when there is none.
+    """The :func:`newest` price of ``instance``; NoPrice when there is none.
 
     What only Google sells is priced in its region, whatever ``region`` is.
     """

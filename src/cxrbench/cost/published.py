@@ -74,7 +74,7 @@ def _between(card: Device, other: Device) -> tuple[float, float]:
 
 
 def leave_one_card_out(path: Path = INFERENCE) -> pd.DataFrame:
-    """Return a row per pair of cards that timm timed with one release: each is predicted from the other.
+    """A row per pair of cards that timm timed with one release: each is predicted from the other.
 
     ``inside``: the share of networks between the two scalings; ``within_two``: that of less than twice or
     more than half their geometric mean; ``median``: measured over that mean.
@@ -96,7 +96,7 @@ def leave_one_card_out(path: Path = INFERENCE) -> pd.DataFrame:
 
 
 def by_area(path: Path = INFERENCE) -> pd.Series:
-    """Return measured over predicted speed for each pair of image sizes of a network that timm timed."""
+    """Measured over predicted speed for each pair of image sizes of a network that timm timed."""
     given = ["architecture", "pixels", "software"]
     table = _read(path, "software").melt(given, var_name="card", value_name="rate")
     # A tag names the weights, not the network.

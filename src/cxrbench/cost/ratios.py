@@ -69,13 +69,13 @@ UNKNOWN_RATIO = Ratio(
 
 
 def study_pair(pricing: Pricing) -> tuple[str, str] | None:
-    """Return the study's Trainium and GPU instance; None when it names only one of them."""
+    """The study's Trainium and GPU instance; None when it names only one of them."""
     trainium, gpu = pricing.instances.get(TRAINIUM[0]), pricing.instances.get(GPU)
     return (trainium, gpu) if trainium and gpu else None
 
 
 def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
-    """Return the prices of both instances of ``pair`` at every date of each region and basis that has both.
+    """The prices of both instances of ``pair`` at every date of each region and basis that has both.
 
     ``date`` is empty for undated, ``as_of`` names both prices, ``assumed`` is what one source does not state;
     a price and where it is from stand in ``usd`` and ``source``, those of the second instance in ``*_other``.
@@ -99,7 +99,7 @@ def pair_prices(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
 
 
 def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame:
-    """Return a row for each Trainium instance that AWS supports for training: how many times the images/s of
+    """A row for each Trainium instance that AWS supports for training: how many times the images/s of
     ``gpu`` it must reach to cost the same (``price_ratio``).
 
     The two prices are the newest of one region and basis where the table has such a pair, else of one basis,
@@ -161,7 +161,7 @@ def ratio_given(low: float, high: float, needed: pd.DataFrame, instance: str | N
 
 
 def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame) -> Ratio:
-    """Return the cost ratio of two measured speeds, in images/s of whole instances, at the two prices of the
+    """The cost ratio of two measured speeds, in images/s of whole instances, at the two prices of the
     first row of :func:`thresholds` (``needed``)."""
     for speed in (gpu, trainium):
         if not 0 < speed < np.inf:
@@ -182,7 +182,7 @@ def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame) -> Ratio:
 
 
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:
-    """Return rows of :func:`pair_prices` with the preprint's ratio at those prices, run times unchanged.
+    """Rows of :func:`pair_prices` with the preprint's ratio at those prices, run times unchanged.
 
     ``time_*`` is the ratio of run times, ``then`` the date of the prices taken for the stated one: on demand
     in the same region, the newest up to :data:`_PREPRINT_DATE`, else the newest. NaN in regions without.
@@ -201,7 +201,7 @@ def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.Da
 
 
 def ratio_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    """Return price ratios of Trainium and GPU instances in every region, basis and at every date that prices
+    """Price ratios of Trainium and GPU instances in every region, basis and at every date that prices
     both, and what the preprint's 3 to 5 times becomes there.
 
     ``kind`` is that of the preprint's ratio there; published where a row has no more than prices.
@@ -225,7 +225,7 @@ def _pairs(pricing: Pricing) -> list[tuple[str, str]]:
 
 
 def notes(prices: pd.DataFrame, pair: tuple[str, str], region: str, basis: str) -> str:
-    """Return the notes on the prices of both instances in brackets, or an empty text."""
+    """The notes on the prices of both instances in brackets, or an empty text."""
     same = (prices["region"] == region) & (prices["basis"] == basis) & prices["instance"].isin(pair)
     distinct = [note for note in prices.loc[same, "note"].unique() if note]
     return f" ({'; '.join(distinct)})" if distinct else ""

@@ -46,7 +46,7 @@ def refresh(
     price_list: str = PRICE_LIST,
     dated: str | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return today's prices of ``instances`` (None: those ``path`` has in ``region``) beside the known ones,
+    """Today's prices of ``instances`` (None: those ``path`` has in ``region``) beside the known ones,
     and the instances that are not sold there.
 
     ``price_list`` is an address, with ``{region}`` in it for AWS's list, or a file, which needs its date
@@ -131,7 +131,7 @@ def _lines(address: str) -> Iterator[str]:
 
 
 def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame:
-    """Return USD per instance-hour with its source: Linux, shared tenancy. A price of zero is none."""
+    """USD per instance-hour with its source: Linux, shared tenancy. A price of zero is none."""
     rows = csv.reader(lines)
     head = next((row for row in rows if row[:1] == ["SKU"]), [])
     if missing := [name for name in (*_READ, *_WANTED) if name not in head]:
@@ -158,7 +158,7 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
 
 
 def _catalogue(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame:
-    """Return the quotes of SkyPilot's catalogue: on demand, and on spot in the cheapest zone of a region.
+    """The quotes of SkyPilot's catalogue: on demand, and on spot in the cheapest zone of a region.
 
     A price that is missing or zero is none. ValueError for a column that is not there, for a number that is
     none, and for two prices on demand of one instance in a region.

@@ -19,7 +19,7 @@ RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands
 
 
 def expected_hours(work: float, rate: float, interval: float, restart: float = 0.0) -> float:
-    """Return the expected paid hours to finish ``work`` hours; infinite when the expectation overflows.
+    """The expected paid hours to finish ``work`` hours; infinite when the expectation overflows.
 
     A stretch of s hours takes exp(rate*restart) * (exp(rate*s) - 1) / rate (Daly, Future Generation
     Computer Systems 22, 2006, for exponential failures).
@@ -45,7 +45,7 @@ def spot_table(
     interval: float = 5 / 60,
     restart: float = 5 / 60,
 ) -> pd.DataFrame:
-    """Return expected hours and USD on spot of ``work`` hours on ``instance``, a row per interruption rate.
+    """Expected hours and USD on spot of ``work`` hours on ``instance``, a row per interruption rate.
 
     ``factor`` is over the uninterrupted hours. Raises NoPrice where the table has no spot price.
     """

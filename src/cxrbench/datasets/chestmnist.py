@@ -63,7 +63,7 @@ class Images(ImageSource):
             )
 
     def index(self, names: list[str]) -> pd.DataFrame:
-        """Return names, parts and labels in NIH's spelling; what MedMNIST does not publish is empty."""
+        """Names, parts and labels in NIH's spelling; what MedMNIST does not publish is empty."""
         spelt = [_info()["label"][str(k)] for k in range(len(FINDINGS))]
         columns = [_NAMES.get(name, name.capitalize()) for name in spelt]
         if set(columns) != set(FINDINGS):

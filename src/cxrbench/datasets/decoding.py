@@ -55,7 +55,7 @@ class Files(ImageSource):
 
     @abstractmethod
     def decode(self, encoded: Encoded) -> Decoded:
-        """Return one image; UserError naming the file when it cannot be read."""
+        """One image; UserError naming the file when it cannot be read."""
 
     def chunks(self) -> Chunks:
         """Yield names and pixels; the bytes do not depend on the number of workers."""

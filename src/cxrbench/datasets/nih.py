@@ -49,7 +49,7 @@ class Images(Files):
         return chain([first], images)
 
     def decode(self, encoded: Encoded) -> Decoded:
-        """Return one of NIH's images."""
+        """One of NIH's images."""
         if encoded.name not in self._names:
             raise UserError(
                 f"{encoded.where}: image {printable(encoded.name)} is not in NIH's label table; "

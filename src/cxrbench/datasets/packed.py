@@ -68,7 +68,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def index(self, names: list[str]) -> pd.DataFrame:
-        """Return one row per name, in that order."""
+        """One row per name, in that order."""
 
     @abstractmethod
     def describe(self) -> dict[str, object]:

@@ -202,7 +202,7 @@ def abnormal_share(split: str, part: str = "test") -> float:
 
 
 def splits() -> pd.DataFrame:
-    """Return one row per split and part: images, patients, ``abnormal`` images (with a finding), images of
+    """One row per split and part: images, patients, ``abnormal`` images (with a finding), images of
     each finding, sha256 of sorted names."""
     table, rows = read_nih_table(), []
     for split in (*PUBLISHED, "seeded-0"):

@@ -140,7 +140,7 @@ class Images(Files):
             )
 
     def decode(self, encoded: Encoded) -> Decoded:
-        """Return one radiograph; UserError for a colour picture or what cannot be read."""
+        """One radiograph; UserError for a colour picture or what cannot be read."""
         other = not encoded.data.startswith(_MAGIC) and posixpath.splitext(encoded.where)[1].lower() in _DICOM
         if encoded.data[128:132] == b"DICM" or other:
             from cxrbench.datasets.dicom import decode_dicom  # imported here: few datasets need it

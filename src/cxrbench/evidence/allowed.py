@@ -47,13 +47,13 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,39}")  # of an error, such as NCC_EVRF007 
 
 
 def short(text: str) -> str:
-    """Return a name as :data:`SHORT` has it: other signs are blanks, and the end may be cut off."""
+    """A name as :data:`SHORT` has it: other signs are blanks, and the end may be cut off."""
     words = " ".join(re.sub(r"[^A-Za-z0-9 ()@,.+:_/-]", " ", text).split())
     return words.lstrip(" ()@,.+:_/-")[:120].rstrip() or "unknown"
 
 
 def sentence(text: str) -> str:
-    """Return a text as :data:`SENTENCE` has it: other signs are question marks, and the end may be cut."""
+    """A text as :data:`SENTENCE` has it: other signs are question marks, and the end may be cut."""
     parts = re.split(f"({PLACEHOLDER})", text[:5000])
     plain = (
         part if k % 2 else re.sub(f"(?!{_SIGN}).", "?", part, flags=re.S) for k, part in enumerate(parts)
@@ -63,7 +63,7 @@ def sentence(text: str) -> str:
 
 
 def own_lines(text: str) -> str:
-    """Return a log with its lines of known forms; each run of others is their number and their hash."""
+    """A log with its lines of known forms; each run of others is their number and their hash."""
     kept: list[str] = []
     others: list[str] = []
 
@@ -84,12 +84,12 @@ def own_lines(text: str) -> str:
 
 
 def is_own(line: str) -> bool:
-    """Return whether a line of a log has one of the forms that a trainer writes itself."""
+    """Whether a line of a log has one of the forms that a trainer writes itself."""
     return len(line) < 200 and any(form.fullmatch(line) for form in _OWN_LINES)
 
 
 def code_or_hash(text: str) -> str:
-    """Return a fingerprint that is a code as it is; of another one, which may quote a text, its hash."""
+    """A fingerprint that is a code as it is; of another one, which may quote a text, its hash."""
     if _CODE.fullmatch(text) or re.fullmatch(r"other, sha256 [0-9a-f]{16}", text):
         return text
     return f"other, sha256 {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
@@ -375,7 +375,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def conforming(value: dict[str, Any], with_log: bool) -> dict[str, Any]:
-    """Return record.json's value with every free text in the form that :func:`odd_in_record` lets pass.
+    """record.json's value with every free text in the form that :func:`odd_in_record` lets pass.
 
     Without ``with_log`` a failure's last lines and its message are their number and hash.
     """

@@ -118,7 +118,7 @@ def numbers_in(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 def moment_of(text: str) -> datetime | None:
-    """Return a moment in ISO 8601 with its offset; None for any other text."""
+    """A moment in ISO 8601 with its offset; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -160,7 +160,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, predictions: pd.DataFrame) -> Self:
-        """Return those of a table of predictions."""
+        """Those of a table of predictions."""
         labels, scores = labels_of(predictions), scores_of(predictions)
         split = predictions["split"].to_numpy()
         parts = {name: split == name for name in ("val", "test")}
@@ -181,7 +181,7 @@ def doubts(record: Record, scored: Scored) -> Iterator[str]:
 
 
 def ranks(scored: Scored) -> np.ndarray:
-    """Return the ranks of each finding's test scores by image, centred, as one vector of length one."""
+    """The ranks of each finding's test scores by image, centred, as one vector of length one."""
     rows = np.flatnonzero(scored.parts["test"])
     rows = rows[np.argsort(scored.image[rows])][:_MOST_RANKED]
     order = scored.scores[rows].argsort(axis=0, kind="stable")

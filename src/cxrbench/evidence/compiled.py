@@ -30,12 +30,12 @@ NOT_SHOWN = (
 
 
 def graph_name(network: str, pixels: int, batch: int, precision: str, part: GraphPart) -> str:
-    """Return a name for files: network, setting and part."""
+    """A name for files: network, setting and part."""
     return f"{network}-{pixels}px-batch{batch}-{precision}-{part}"
 
 
 def outcome_path(compiler: str, graph: str, target: Target, options: CompileOptions) -> Path:
-    """Return an outcome's path below a folder of outcomes; ``graph`` is its sha256."""
+    """An outcome's path below a folder of outcomes; ``graph`` is its sha256."""
     other = "" if options == CompileOptions() else f"-{sha256_json(options.model_dump())[:8]}"
     return Path(compiler, graph, f"{target}{other}.json")
 
@@ -107,12 +107,12 @@ class CompileRecord(RecordPart):
 
     @property
     def where(self) -> Path:
-        """Return the record's path below ``data/recorded``."""
+        """The record's path below ``data/recorded``."""
         return FOLDER / outcome_path(self.compiler, self.graph.sha256, self.target, self.options)
 
 
 def read_compiled(root: Path) -> list[CompileRecord]:
-    """Return all compile evidence below ``root`` in the order of its paths; UserError naming a bad file."""
+    """All compile evidence below ``root`` in the order of its paths; UserError naming a bad file."""
     records = []
     for path in sorted((root / FOLDER).glob("*/*/*.json")):
         record = read_model(path, CompileRecord)

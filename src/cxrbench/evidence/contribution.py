@@ -99,7 +99,7 @@ def _add_cell(source: Path, target: Path, clean: Callable[[str], str], with_log:
 
 
 def machines_of(record: Record, platform: str) -> list[str]:
-    """Return the folders of measurements that the machine of a record has: with its accelerator, without."""
+    """The folders of measurements that the machine of a record has: with its accelerator, without."""
 
     def folder(device: str) -> str:
         text = f"{device} {record.host.cpu} {record.host.cores} cores".lower()
@@ -139,7 +139,7 @@ def overview(records: dict[Cell, Record], measured: dict[str, Rows] | None = Non
 
 
 def row_in_words(row: dict[str, object]) -> str:
-    """Return the setting of a row of measurements, and its speed."""
+    """The setting of a row of measurements, and its speed."""
     names = ("platform", "architecture", "pixels", "batch", "precision")
     units = {"pixels": "{} px", "batch": "batch {}"}
     setting = [units.get(name, "{}").format(row[name]) for name in names if name in row]
@@ -149,7 +149,7 @@ def row_in_words(row: dict[str, object]) -> str:
 
 
 def unlike_lock(versions: dict[str, str | None]) -> list[str]:
-    """Return in words each package of another version than this checkout's lock has."""
+    """In words each package of another version than this checkout's lock has."""
     lock = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", _LOCK.read_text(encoding="utf-8"), re.M))
     pairs = {name: (version, lock.get(name.replace("_", "-"))) for name, version in versions.items()}
     return [

@@ -23,18 +23,18 @@ class Expected(Row):
 
 
 def read_expected(path: Path) -> list[tuple[str, str, str]]:
-    """Return (cell or shell pattern, status, reason) per line; UserError naming a wrong line."""
+    """(cell or shell pattern, status, reason) per line; UserError naming a wrong line."""
     return [(row.cell, row.status, row.reason) for row in read_rows(path, Expected).values()]
 
 
 def expected_status(cell: str, expected: list[tuple[str, str, str]]) -> str:
-    """Return the status that ``cell`` should have: that of the last line that names it, else 'ok'."""
+    """The status that ``cell`` should have: that of the last line that names it, else 'ok'."""
     named = [status for pattern, status, _ in expected if fnmatch.fnmatchcase(cell, pattern)]
     return named[-1] if named else "ok"
 
 
 def unexpected(statuses: dict[str, str], expected: list[tuple[str, str, str]]) -> list[str]:
-    """Return a message for each cell whose status is worse or better than expected."""
+    """A message for each cell whose status is worse or better than expected."""
     messages = []
     for cell, status in statuses.items():
         if (wanted := expected_status(cell, expected)) != status:

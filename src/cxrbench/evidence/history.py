@@ -82,7 +82,7 @@ def other_recipes(root: Path, records: dict[Cell, Record]) -> Iterator[tuple[Cel
 
 
 def _added(root: Path) -> dict[str, int]:
-    """Return when each record below ``root`` was last committed; without those that were changed since."""
+    """When each record below ``root`` was last committed; without those that were changed since."""
     log = git(root, "log", "--relative", "--name-only", "--format=@%ct", *_RECORDS) or ""
     changed = set((git(root, "diff", "--relative", "--name-only", "HEAD", *_RECORDS) or "").splitlines())
     times: dict[str, int] = {}
@@ -96,7 +96,7 @@ def _added(root: Path) -> dict[str, int]:
 
 
 def removed_records(root: Path) -> list[str]:
-    """Return the records that git had below ``root`` and that are not there any more, each as a note."""
+    """The records that git had below ``root`` and that are not there any more, each as a note."""
     asked = ("--diff-filter=D", "--relative", "--name-only")
     texts = git(root, "log", *asked, "--format=", *_RECORDS), git(root, "diff", *asked, "HEAD", *_RECORDS)
     names = {name for text in texts for name in (text or "").splitlines() if name}

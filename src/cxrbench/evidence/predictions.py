@@ -37,7 +37,7 @@ def write_scores(path: Path, packed: Packed, scores: dict[str, np.ndarray]) -> N
 
 
 def read_predictions(path: Path | str) -> pd.DataFrame:
-    """Return a table that :func:`write_predictions` wrote; UserError naming what is wrong with it."""
+    """A table that :func:`write_predictions` wrote; UserError naming what is wrong with it."""
     path = Path(path)
     if not path.exists():
         raise UserError(f"{path}: missing; train the cell, or name another file")
@@ -45,7 +45,7 @@ def read_predictions(path: Path | str) -> pd.DataFrame:
 
 
 def macro_auroc(labels: np.ndarray, scores: np.ndarray) -> float | None:
-    """Return the mean AUROC of the labels (n, L) that have both classes, for the learning curve alone."""
+    """The mean AUROC of the labels (n, L) that have both classes, for the learning curve alone."""
     parts = []
     for truth, score in zip(labels.T, scores.T, strict=True):  # an unknown label is in neither class
         positives, negatives = score[truth == 1], np.sort(score[truth == 0])

@@ -67,7 +67,7 @@ _UNLIKE = (  # what a text may have of any machine, and what stands for it
 
 
 def without_places(text: str) -> str:
-    """Return ``text`` without paths, URLs, addresses of users and machines, accounts, keys and serials."""
+    """``text`` without paths, URLs, addresses of users and machines, accounts, keys and serials."""
     return "".join(map(_line_without_places, text.splitlines(keepends=True)))
 
 
@@ -88,7 +88,7 @@ def _address(match: re.Match[str]) -> str:
 
 
 def of_this_machine() -> Callable[[str], str]:
-    """Return a function that takes what this machine and its user are called out of a text, and the rest."""
+    """A function that takes what this machine and its user are called out of a text, and the rest."""
     return partial(_cleaned, _places(), _names())
 
 
@@ -101,7 +101,7 @@ def _cleaned(places: dict[str, str], names: re.Pattern[str] | None, text: str) -
 
 
 def _places() -> dict[str, str]:
-    """Return this machine's folders with what stands for them, longest first; names below ours may stay."""
+    """This machine's folders with what stands for them, longest first; names below ours may stay."""
     ours = {_ROOT: ".", Path(sys.prefix): "environment", Path(sys.base_prefix): "python"}
     others = (Path.cwd(), *_home(), Path(tempfile.gettempdir()))
     places = {str(folder): PATH for other in others for folder in (other, other.resolve())}
@@ -110,14 +110,14 @@ def _places() -> dict[str, str]:
 
 
 def _home() -> list[Path]:
-    """Return the user's home; nothing where a user without an entry has none."""
+    """The user's home; nothing where a user without an entry has none."""
     with suppress(RuntimeError):
         return [Path.home()]
     return []
 
 
 def _names() -> re.Pattern[str] | None:
-    """Return a pattern of the names of user and machine and of its serial numbers; None where it has none."""
+    """A pattern of the names of user and machine and of its serial numbers; None where it has none."""
     words = {socket.gethostname(), socket.gethostname().split(".")[0], *(home.name for home in _home())}
     words |= {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")}
     with suppress(OSError, KeyError):
@@ -131,7 +131,7 @@ def _names() -> re.Pattern[str] | None:
 
 
 def cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """Return nested JSON with every text cleaned; keys stay.
+    """Nested JSON with every text cleaned; keys stay.
 
     A driver's version may look like an address (2.29.0.0): of it only who built it is taken out.
     """
@@ -146,7 +146,7 @@ def cleaned(value: Any, clean: Callable[[str], str]) -> Any:
 
 
 def clean_record(record: dict[str, Any], clean: Callable[[str], str]) -> dict[str, Any]:
-    """Return record.json's value with its free texts cleaned, and the driver, which may name who built it."""
+    """record.json's value with its free texts cleaned, and the driver, which may name who built it."""
     texts = {key: cleaned(record[key], clean) for key in FREE_TEXTS if key in record}
     host = dict(record["host"])
     if host.get("driver"):

@@ -144,7 +144,7 @@ def unpack(archive: Path, folder: Path) -> list[Cell]:
 
 
 def _checked(folder: Path) -> list[Cell]:
-    """Return the cells of an unpacked contribution; UserError for the first thing that is wrong."""
+    """The cells of an unpacked contribution; UserError for the first thing that is wrong."""
     if (listed := read_sums(folder)) != (present := sums_of(folder)):
         wrong = min(name for name in {*listed, *present} if listed.get(name) != present.get(name))
         raise UserError(f"{printable(wrong)} is not as {SUMS} lists it; {CONTENT.again}")
@@ -268,7 +268,7 @@ def _setting(row: dict[str, Any], kind: str) -> tuple[Any, ...]:
 
 
 def measured_in(folder: Path) -> dict[str, Rows]:
-    """Return the rows of measurements of an unpacked contribution by kind."""
+    """The rows of measurements of an unpacked contribution by kind."""
     return {kind: read_measured(folder / BENCH / f"{kind}.json") for kind in ROWS}
 
 
@@ -280,7 +280,7 @@ class RowChanges(NamedTuple):
 
 
 def row_changes(folder: Path, recorded: Path) -> RowChanges:
-    """Return the files that the rows of an unpacked contribution change, and recorded rows that differ."""
+    """The files that the rows of an unpacked contribution change, and recorded rows that differ."""
     files: dict[Path, Rows] = {}
     replaced: list[str] = []
     for kind, rows in measured_in(folder).items():
@@ -368,7 +368,7 @@ def _odd_settings(where: Path, record: Record, study: Study, cell: Cell) -> Iter
 
 
 def _tells(folder: Path) -> bool:
-    """Return whether a cell's evidence has what ``write_archive`` leaves out."""
+    """Whether a cell's evidence has what ``write_archive`` leaves out."""
     value = read_record(folder).model_dump(mode="json")
     log = folder / LOG
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

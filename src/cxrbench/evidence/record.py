@@ -58,7 +58,7 @@ class Failure(RecordPart):
 
     @classmethod
     def of(cls, kind: str, fingerprint: str, returncode: int, log: str) -> Self:
-        """Return the failure of a process that ended so (below 0: by a signal), with the end of its log."""
+        """The failure of a process that ended so (below 0: by a signal), with the end of its log."""
         killed_by = Signals(-returncode).name if returncode < 0 else None
         code = returncode if returncode >= 0 else None
         lines = [line[:500] for line in log.splitlines()[-20:]]
@@ -220,7 +220,7 @@ class Record(RecordPart):
 
 
 def read_record(path: Path | str) -> Record:
-    """Return the record in ``path`` (a record.json or its folder); UserError when it is not one."""
+    """The record in ``path`` (a record.json or its folder); UserError when it is not one."""
     path = Path(path)
     path = path / RECORD if path.is_dir() else path
     raw = read_json(path)
@@ -237,12 +237,12 @@ def read_record(path: Path | str) -> Record:
 
 
 def read_model(path: Path, model: type[Model]) -> Model:
-    """Return the ``model`` in a JSON file; UserError when it is none."""
+    """The ``model`` in a JSON file; UserError when it is none."""
     return _validated(path, read_json(path), model)
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON in a file; UserError for what no record can hold, and for a key that stands twice."""
+    """The JSON in a file; UserError for what no record can hold, and for a key that stands twice."""
     try:
         text = path.read_text(encoding="utf-8")
         raw = json.loads(
@@ -268,7 +268,7 @@ def _validated(path: Path, raw: Any, model: type[Model]) -> Model:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the mapping of ``pairs``; ValueError where a key stands twice."""
+    """The mapping of ``pairs``; ValueError where a key stands twice."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -277,7 +277,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(text: str) -> int | float:
-    """Return a number of a record; ValueError for NaN, infinity and integers beyond 64 bits."""
+    """A number of a record; ValueError for NaN, infinity and integers beyond 64 bits."""
     number = int(text) if text.removeprefix("-").isdigit() and len(text) < 19 else float(text)
     if not abs(number) < 2**63:
         raise ValueError(f"{text[:20]} is not a number that a record has")
@@ -288,7 +288,7 @@ def _number(text: str) -> int | float:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's own name, with family and model where a hypervisor hides its number."""
+    """The processor's own name, with family and model where a hypervisor hides its number."""
     with suppress(OSError):
         facts = dict(re.findall(r"^([a-z ]+?)\s*: *(.*?) *$", cpuinfo.read_text("utf-8"), re.M))
         if name := facts.get("model name"):
@@ -317,7 +317,7 @@ def this_machine() -> dict[str, Any]:
 
 
 def without_folders(log: bytes) -> str:
-    """Return a log as text, with short names for this machine's folders."""
+    """A log as text, with short names for this machine's folders."""
     text = log.decode(errors="backslashreplace")
     folders = {
         os.getcwd(): ".", sys.prefix: "<env>", sys.base_prefix: "<python>", os.path.expanduser("~"): "~",
@@ -329,7 +329,7 @@ def without_folders(log: bytes) -> str:
 
 
 def commit_of_code() -> tuple[str, bool]:
-    """Return (commit, whether the checkout of this code differs); ('unknown', True) where there is none."""
+    """(commit, whether the checkout of this code differs); ('unknown', True) where there is none."""
     if given := os.environ.get("CXRBENCH_COMMIT"):  # in a container without a checkout
         return given.removesuffix("-dirty"), given.endswith("-dirty")
     package = Path(__file__).parents[1]  # the checkout of the package, not the caller's
@@ -342,18 +342,18 @@ def commit_of_code() -> tuple[str, bool]:
 
 
 def now() -> str:
-    """Return the time as records have it: UTC, whole seconds."""
+    """The time as records have it: UTC, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def short_processor(processor: str) -> str:
-    """Return a processor's name without what every name has: ``Intel Xeon``."""
+    """A processor's name without what every name has: ``Intel Xeon``."""
     plain = re.sub(r"\((R|TM)\)|@[^,]*|\b(Processor|CPU)\b", " ", processor)
     return re.sub(r" +,", ",", " ".join(plain.split()))
 
 
 def processors_in_words(processors: Iterable[str]) -> str:
-    """Return the different processors, shortened and sorted: ``AMD EPYC and Intel Xeon``."""
+    """The different processors, shortened and sorted: ``AMD EPYC and Intel Xeon``."""
     return " and ".join(sorted({short_processor(name) for name in processors}))
 
 

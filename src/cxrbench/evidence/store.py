@@ -39,17 +39,17 @@ class EvidenceStore:
         self._checked = cache(self._check)
 
     def record(self, cell: Cell) -> Record | None:
-        """Return the intact record of ``cell``; None where it is absent or refused."""
+        """The intact record of ``cell``; None where it is absent or refused."""
         checked = self._checked(cell)
         return checked if isinstance(checked, Record) else None
 
     def records(self) -> dict[Cell, Record]:
-        """Return all intact records by cell, sorted."""
+        """All intact records by cell, sorted."""
         cells = find_cells(self.root) if self.root.is_dir() else []
         return {cell: record for cell in cells if (record := self.record(cell))}
 
     def cells(self, study: Study) -> list[Cell]:
-        """Return the cells of ``study``: those it plans, then recorded ones that fit its datasets.
+        """The cells of ``study``: those it plans, then recorded ones that fit its datasets.
 
         So a contributed platform, network or seed shows up by itself. ``unplanned: false`` leaves them out.
         """
@@ -60,7 +60,7 @@ class EvidenceStore:
         return [*planned, *usable]
 
     def packed_hashes(self, dataset: str) -> set[str]:
-        """Return the hashes of packed images and labels that intact records of ``dataset`` name."""
+        """The hashes of packed images and labels that intact records of ``dataset`` name."""
         cells = find_cells(self.root) if self.root.is_dir() else []
         records = [self.record(cell) for cell in cells if cell.dataset == dataset]
         return {record.dataset.packed for record in records if record and record.dataset}
@@ -93,7 +93,7 @@ class EvidenceStore:
             return str(error)
 
     def source_of(self, cell: Cell, study: Study, adopted: Path | None = None) -> Source:
-        """Return whose run stands for ``cell`` in ``study``; without ``adopted``, what is recorded of it.
+        """Whose run stands for ``cell`` in ``study``; without ``adopted``, what is recorded of it.
 
         ``adopted``: the record that a build took (``results/cells/<cell>/record.json``); equal hashes mean
         the same run. Of a cell whose recorded evidence is refused, only a run of this machine
@@ -123,7 +123,7 @@ class EvidenceStore:
         return f"with another value of {', '.join(differing)}" if differing else None
 
     def _differing(self, record: Record, dataset: AnySource) -> list[str]:
-        """Return the settings of ``dataset`` that are known to differ from those of the record's."""
+        """The settings of ``dataset`` that are known to differ from those of the record's."""
         if record.dataset is None:
             return []
         recorded = record.dataset.settings or self._settings().get(record.dataset.packed, {})
@@ -147,7 +147,7 @@ def _same(path: Path, other: Path) -> bool:
 
 
 def check_evidence(folder: Path, cell: Cell) -> Record:
-    """Return the record in ``folder`` after checking it against its name, its predictions and its log."""
+    """The record in ``folder`` after checking it against its name, its predictions and its log."""
     record = read_record(folder)
     if record.cell != str(cell):
         raise UserError(f"{folder}: the record is of cell {record.cell}; move it to the folder of that cell")
@@ -241,7 +241,7 @@ def fitting(rows: Rows) -> Rows:
 
 
 def merged(before: Rows, new: Rows, kind: str) -> Rows:
-    """Return ``new``, after the rows of ``before`` whose settings (:data:`KEYS` of ``kind``) it lacks."""
+    """``new``, after the rows of ``before`` whose settings (:data:`KEYS` of ``kind``) it lacks."""
 
     def setting(row: dict[str, Any]) -> list[Any]:
         return [(DEFAULTS | row).get(name) for name in KEYS[kind]]

@@ -19,7 +19,7 @@ _KEYS = ("id_ed25519", "id_ed25519_sk", "id_ecdsa", "id_ecdsa_sk", "id_rsa")
 
 
 def read_sums(root: Path) -> dict[str, str]:
-    """Return the sha256 by path that ``root``/SHA256SUMS lists; empty where there is no such file.
+    """The sha256 by path that ``root``/SHA256SUMS lists; empty where there is no such file.
 
     A damaged line gives an entry that matches no file.
     """
@@ -29,7 +29,7 @@ def read_sums(root: Path) -> dict[str, str]:
 
 
 def sums_of(root: Path) -> dict[str, str]:
-    """Return the sha256 by path of every recorded file below ``root``, sorted by path."""
+    """The sha256 by path of every recorded file below ``root``, sorted by path."""
     files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith((".", SUMS)))
     return {p.relative_to(root).as_posix(): sha256_file(p) for p in files}
 
@@ -56,7 +56,7 @@ def refused_measurement(root: Path) -> str | None:
 
 
 def sums_text(sums: dict[str, str]) -> str:
-    """Return the text of SHA256SUMS, as `sha256sum --check` reads it."""
+    """The text of SHA256SUMS, as `sha256sum --check` reads it."""
     return "".join(f"{digest}  {name}\n" for name, digest in sums.items())
 
 

@@ -206,7 +206,7 @@ def _expected_and_gone(root: Path, cells: list[Cell]) -> Iterator[str]:
 
 
 def _same_training(one: Record, other: Record) -> bool:
-    """Return whether two records are of equal pixels, recipe, network, platform and seed, begun apart."""
+    """Whether two records are of equal pixels, recipe, network, platform and seed, begun apart."""
     cells = [Cell.parse(record.cell) for record in (one, other)]
     same = [(cell.architecture, cell.platform, cell.seed) for cell in cells]
     alike = (one.recipe_hash, _packed(one)) == (other.recipe_hash, _packed(other))
@@ -304,7 +304,7 @@ def _nih_by_image() -> pd.DataFrame:
 
 
 def _parts(config: Any, rows: pd.DataFrame, counts: dict[str, float]) -> pd.Series:
-    """Return the part of each image by a dataset's ``config``; UserError where that cannot be known here."""
+    """The part of each image by a dataset's ``config``; UserError where that cannot be known here."""
     if isinstance(config, PhantomSource):
         images = {part: int(counts.get(f"images.{part}", 0)) for part in SPLITS}
         return choose_rows(read_nih_table(), images, config.seed).set_index("image")["split"]

@@ -86,7 +86,7 @@ def recover() -> None:
 
 
 def _may_hold_locks(cache: str) -> str:
-    """Return the processes of other families that compile or train with a cache, in words; empty: none."""
+    """The processes of other families that compile or train with a cache, in words; empty: none."""
     ours = psutil.Process()
     family = {process.pid for process in (ours, *ours.parents(), *ours.children(recursive=True))}
     holders = []
@@ -99,7 +99,7 @@ def _may_hold_locks(cache: str) -> str:
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that decide how a cell compiles and rounds.
+    """The variables that decide how a cell compiles and rounds.
 
     ``precision`` and ``compiler`` are the recipe's; ``given`` is the environment, whose NEURON_CC_FLAGS may
     add flags and name the cache. UserError where it contradicts the recipe or the cache is unsafe.
@@ -112,7 +112,7 @@ def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) ->
 
 
 def as_found(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a cell in its environment ``given``, for the record."""
+    """The settings of a cell in its environment ``given``, for the record."""
     return {
         "compiler_flags": given.get("NEURON_CC_FLAGS"),
         "compile_cache": given.get("NEURON_COMPILE_CACHE_URL"),
@@ -125,7 +125,7 @@ def as_found(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def compiler_flags(precision: str, compiler: Compiler, given: str) -> list[str]:
-    """Return the recipe's compiler flags and those ``given``, in a fixed order: the cache's key has them."""
+    """The recipe's compiler flags and those ``given``, in a fixed order: the cache's key has them."""
     added = _flags(given)
     if added.pop("--auto-cast", _AUTO_CAST) != _AUTO_CAST or "--auto-cast-type" in added:
         raise UserError(
@@ -154,7 +154,7 @@ def integer_flags(version: str, target: str) -> dict[str, str]:
 
 
 def graph_flags(options: CompileOptions, version: str, target: str) -> list[str]:
-    """Return the flags for one graph by itself, for a release of the compiler, casting as ``options`` say."""
+    """The flags for one graph by itself, for a release of the compiler, casting as ``options`` say."""
     named = {"--model-type": options.model_type, "--optlevel": str(options.optlevel)}
     flags = {"--auto-cast": options.auto_cast} | named | integer_flags(version, target)
     if target == "trn2":

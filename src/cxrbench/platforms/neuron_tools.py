@@ -38,12 +38,12 @@ _CONFIG = {
 
 
 def tool(name: str) -> str | None:
-    """Return the path of one of Neuron's command line tools, or None."""
+    """The path of one of Neuron's command line tools, or None."""
     return shutil.which(name) or shutil.which(name, path=_TOOLS)
 
 
 def describe(kind: str) -> dict[str, Any]:
-    """Return device facts for the record. A device is a physical NeuronCore, as in data/prices.csv."""
+    """Device facts for the record. A device is a physical NeuronCore, as in data/prices.csv."""
     chips = _chips()
     first = chips[0] if chips else {"nc_count": 0}
     joined = first.get("logical_neuroncore_config", 1)  # what one process holds
@@ -64,7 +64,7 @@ def describe(kind: str) -> dict[str, Any]:
 
 
 def _chips() -> list[dict[str, Any]]:
-    """Return an entry per chip as ``neuron-ls`` prints them; empty when it is missing or prints others.
+    """An entry per chip as ``neuron-ls`` prints them; empty when it is missing or prints others.
 
     Keys: ``nc_count`` (logical NeuronCores), ``logical_neuroncore_config`` (physical cores in a logical one;
     absent means 1), ``memory_size`` (bytes per chip). Source: Neuron SDK, neuron-ls.rst. SDK 2.34 is to
@@ -137,11 +137,11 @@ class Monitor:
                     self._percent[core].append(percent)
 
     def peak_memory_mib(self) -> float | None:
-        """Return the most device memory that one process held; None when nothing was read."""
+        """The most device memory that one process held; None when nothing was read."""
         return None if self._peak_bytes is None else self._peak_bytes / 2**20
 
     def report(self) -> dict[str, Any]:
-        """Return the mean utilisation per core in percent of the time it was in use, and how it was read."""
+        """The mean utilisation per core in percent of the time it was in use, and how it was read."""
         if self._process is None:
             return {"neuron_monitor": self._absent}
         code = self._process.poll()
@@ -174,7 +174,7 @@ def _inside(value: Any, *keys: str) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number of zero or more, else None."""
+    """A finite number of zero or more, else None."""
     real = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if real and math.isfinite(value) and value >= 0 else None
 

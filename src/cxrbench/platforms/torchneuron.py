@@ -86,7 +86,7 @@ class TorchNeuronPlatform(Monitored, Platform):
         return int(dynamo.counters["stats"]["unique_graphs"]), sum(seconds) + self._waited_for_neffs
 
     def _graphs(self) -> list[dict[str, Any]]:
-        """Return name, nodes and seconds to NEFF of each graph; 0 s until its compiler has ended."""
+        """Name, nodes and seconds to NEFF of each graph; 0 s until its compiler has ended."""
         return [
             {
                 "name": getattr(graph, "graph_name", None),
@@ -102,7 +102,7 @@ class TorchNeuronPlatform(Monitored, Platform):
         return max((peak for peak in peaks if peak is not None), default=None)
 
     def _allocated_mib(self) -> float | None:
-        """Return the most memory that tensors of this process have occupied."""
+        """The most memory that tensors of this process have occupied."""
         peak = self._ask("max_memory_allocated", None)
         return None if peak is None else peak / 2**20
 

@@ -11,7 +11,7 @@ unavailable = partial(why_not, "torchneuron")
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that decide how a cell runs; UserError for compiler settings, which do not exist.
+    """The variables that decide how a cell runs; UserError for compiler settings, which do not exist.
 
     TorchNeuron may have been imported with torch before (docs/neuron.md): only documented defaults are set.
     """

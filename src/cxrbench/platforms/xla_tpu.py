@@ -30,7 +30,7 @@ class XlaTpuPlatform(XlaPlatform):
         return peak / 2**20 if peak else None
 
     def _memory(self) -> dict[str, int]:
-        """Return bytes used, at most used and there; empty where the device does not say."""
+        """Bytes used, at most used and there; empty where the device does not say."""
         with suppress(RuntimeError):
             told: Any = xm.get_memory_info(self.device)
             return dict(told)

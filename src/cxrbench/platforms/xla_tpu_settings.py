@@ -24,7 +24,7 @@ def unavailable() -> str | None:
 
 
 def _is_tpu(device: Path) -> bool:
-    """Return whether a device on the PCI bus is a TPU."""
+    """Whether a device on the PCI bus is a TPU."""
     with suppress(OSError):
         vendor, number = ((device / name).read_text().strip() for name in ("vendor", "device"))
         return vendor == "0x1ae0" and number in _CHIPS
@@ -32,5 +32,5 @@ def _is_tpu(device: Path) -> bool:
 
 
 def environment(precision: str, compiler: Compiler, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that makes torch_xla use the TPU and nothing else."""
+    """The variable that makes torch_xla use the TPU and nothing else."""
     return {"PJRT_DEVICE": "TPU"}

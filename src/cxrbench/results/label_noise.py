@@ -43,7 +43,7 @@ def read_adjudicated() -> pd.DataFrame:
 
 
 def label_noise() -> pd.DataFrame:
-    """Return one row per comparison: counts, and each measure with its patient-clustered 95 % interval.
+    """One row per comparison: counts, and each measure with its patient-clustered 95 % interval.
 
     ``sensitivity``: share of adjudicated positives that NIH labels; ``specificity``: share of adjudicated
     negatives that it does not; ``ppv``: share of NIH's positives that were adjudicated positive; ``kappa``:

@@ -47,7 +47,7 @@ def read_baselines(path: Path | str) -> pd.DataFrame:
 def compare_with_literature(
     table: pd.DataFrame, baselines: pd.DataFrame, *, split_name: str, n_train_images: int, pixels: int
 ) -> pd.DataFrame:
-    """Return one row per cell, label and source of the split ``split_name``: cell, ``BASELINE_COLUMNS``.
+    """One row per cell, label and source of the split ``split_name``: cell, ``BASELINE_COLUMNS``.
 
     ``table`` has the rows of metrics.csv of cells that are alike in images and size. ``verdict`` says
     where the published value lies against this cell's interval, which is of test patients only; the

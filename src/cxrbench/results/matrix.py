@@ -105,7 +105,7 @@ class MatrixRow:
 
 
 def matrix(cells: pd.DataFrame, states: Mapping[str, State]) -> list[MatrixRow]:
-    """Return one row per dataset and architecture in the study's order; every row has every platform.
+    """One row per dataset and architecture in the study's order; every row has every platform.
 
     Every matrix that is printed or drawn is made from this one. It looks each cell up by name: pandas 2.3
     scrambles values when it unstacks unsorted (pandas issue 62213).

@@ -57,7 +57,7 @@ Place = Annotated[
 
 
 def _of_platforms(field: str) -> dict[str, Any]:
-    """Return the platforms of which ``field`` is known, with its value."""
+    """The platforms of which ``field`` is known, with its value."""
     return {name: value for name, entry in ENTRIES.items() if (value := getattr(entry, field))}
 
 
@@ -184,20 +184,20 @@ class Compilation(Strict):
     blocks: list[CompileBlock] = Field(min_length=1)
 
     def steps(self) -> list[Step]:
-        """Return network, pixels, batch and precision of every training step, in order, each once."""
+        """Network, pixels, batch and precision of every training step, in order, each once."""
         return _steps(self.blocks)
 
     def control_steps(self) -> list[Step]:
-        """Return the same of the controls."""
+        """The same of the controls."""
         return _steps(self.controls)
 
     def options_of(self, version: str) -> CompileOptions:
-        """Return the options that a release of the compiler is given here."""
+        """The options that a release of the compiler is given here."""
         casts = {toolchain.compiler: toolchain.auto_cast for toolchain in self.earlier}
         return CompileOptions(auto_cast=casts.get(version, "none"))
 
     def toolchains(self) -> list[tuple[str, CompileOptions]]:
-        """Return the columns of the study: the version of today first, then the earlier ones."""
+        """The columns of the study: the version of today first, then the earlier ones."""
         return [
             (name, self.options_of(name)) for name in (self.compiler, *(t.compiler for t in self.earlier))
         ]
@@ -274,7 +274,7 @@ class Study(Strict):
         return self
 
     def all_cells(self) -> list[Cell]:
-        """Return every cell of the study, in the order of the config, each once."""
+        """Every cell of the study, in the order of the config, each once."""
         cells = (
             Cell(block.dataset, *parts)
             for block in self.cells
@@ -296,17 +296,17 @@ class Study(Strict):
         return self.paper.title is not None or not self.own
 
     def dataset(self, name: str) -> AnySource:
-        """Return the dataset called ``name``; UserError with the nearest names otherwise."""
+        """The dataset called ``name``; UserError with the nearest names otherwise."""
         _require(name, self.datasets, "dataset", "dataset", error=UserError)
         return self.datasets[name]
 
     def stated_images(self, dataset: str) -> dict[str, int] | None:
-        """Return the images per part of ``dataset`` where the config states them."""
+        """The images per part of ``dataset`` where the config states them."""
         source = self.dataset(dataset)
         return getattr(source, "images", None) or getattr(source, "expect_images", None)
 
     def recipe(self, dataset: str) -> Recipe:
-        """Return the recipe that the dataset called ``dataset`` is trained with."""
+        """The recipe that the dataset called ``dataset`` is trained with."""
         return self.recipes[self.dataset(dataset).recipe]
 
 
@@ -318,13 +318,13 @@ def _require(
 
 
 def read_study(path: Path | str) -> Study:
-    """Return the study in a YAML or JSON file; UserError with place, key and remedy when it is wrong."""
+    """The study in a YAML or JSON file; UserError with place, key and remedy when it is wrong."""
     document = Document(path)
     return parse_study(document.value, document.at)
 
 
 def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study:
-    """Return the study in a mapping; ``where`` names its file, or finds the place of a value by its keys."""
+    """The study in a mapping; ``where`` names its file, or finds the place of a value by its keys."""
     at = where if callable(where) else lambda *keys: where
     if not isinstance(value, dict):
         raise UserError(f"{at()}: a study is a mapping with datasets, recipes and cells")
@@ -349,7 +349,7 @@ def _keys(error: Any) -> list[str | int]:
 
 
 def _explain(keys: list[str | int], error: Any) -> str:
-    """Return one validation error as: key, what is wrong, the nearest right key."""
+    """One validation error as: key, what is wrong, the nearest right key."""
     key = ".".join(map(str, keys))
     if error["type"] == "extra_forbidden":
         return f"unknown key '{key}'{suggestion(str(keys[-1]), _fields_at(error['loc'][:-1]))}"
@@ -357,7 +357,7 @@ def _explain(keys: list[str | int], error: Any) -> str:
 
 
 def _fields_at(location: tuple[Any, ...]) -> list[str]:
-    """Return the keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
+    """The keys that are right at a location such as ('recipes', 'smoke', 'augmentation')."""
     models: list[type[BaseModel]] = [Study]
     named = False  # by the user, or by its number: the next part of the location is no key of ours
     for part in location:
@@ -377,7 +377,7 @@ def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _models_in(kind: Any) -> list[type[BaseModel]]:
-    """Return the models that a value of this type may have."""
+    """The models that a value of this type may have."""
     if parts := get_args(kind):
         return [model for part in parts for model in _models_in(part)]
     return [kind] if isinstance(kind, type) and issubclass(kind, BaseModel) else []

@@ -70,7 +70,7 @@ def git(folder: Path, *words: str, lines: Iterable[str] = ()) -> str | None:
 
 
 def why_git_fails(folder: Path) -> str | None:
-    """Return git's reason and remedy where it refuses a checkout that belongs to another user; else None."""
+    """git's reason and remedy where it refuses a checkout that belongs to another user; else None."""
     try:
         done = subprocess.run(["git", "-C", str(folder), "rev-parse"], capture_output=True)
     except (OSError, ValueError):
@@ -84,7 +84,7 @@ def why_git_fails(folder: Path) -> str | None:
 
 
 def remedy(path: Path) -> str:
-    """Return the command that restores a damaged file from git, or the advice to make it again."""
+    """The command that restores a damaged file from git, or the advice to make it again."""
     there = next(folder for folder in path.absolute().parents if folder.is_dir())
     options = ("--porcelain", "--no-renames", "--untracked-files=no", "--")
     changes = git(there, "status", *options, str(path.absolute()))
@@ -152,7 +152,7 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return indented JSON with a final newline."""
+    """Indented JSON with a final newline."""
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -187,7 +187,7 @@ _FORMULA = re.compile(r"'*(?:[=@\t\r]|[+-](?:[^\d.\s]|.*\|))", re.S)
 
 
 def _quoted(value: Any) -> Any:
-    """Return a cell of a table as a CSV has it."""
+    """A cell of a table as a CSV has it."""
     if not isinstance(value, str):
         return value
     text = "\n".join(map(printable, value.split("\n")))
@@ -200,7 +200,7 @@ def _unquoted(value: Any) -> Any:
 
 
 def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
-    """Return a table that :func:`write_csv` wrote; UserError where it is missing or was damaged since.
+    """A table that :func:`write_csv` wrote; UserError where it is missing or was damaged since.
 
     ``options`` are those of pandas.
     """
@@ -221,7 +221,7 @@ def read_csv(path: Path | str, **options: Any) -> pd.DataFrame:
 
 
 def read_texts(path: Path | str) -> list[dict[str, str]]:
-    """Return the rows of such a table as texts, without pandas, which is slow to load."""
+    """The rows of such a table as texts, without pandas, which is slow to load."""
 
     def parse(text: str) -> list[dict[str, str]]:
         rows = list(csv.DictReader(io.StringIO(text), strict=True))
@@ -313,7 +313,7 @@ def locked(path: Path, subject: object, doing: str, wait: bool = False) -> Itera
 
 
 def _take(path: Path) -> TextIOWrapper | Holder | None:
-    """Return lock file ``path``, held; else its holder, none where that is not written yet."""
+    """Lock file ``path``, held; else its holder, none where that is not written yet."""
     while True:
         file = path.open("a+", encoding="utf-8")
         if (alone := taken(file)) is False:

@@ -153,7 +153,7 @@ def recover(name: str) -> None:
 
 
 def installed(package: str) -> str | None:
-    """Return the version of an installed package; None where it is not installed."""
+    """The version of an installed package; None where it is not installed."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return None
@@ -166,7 +166,7 @@ def load(
     compiler: Compiler | None = None,
     arithmetic: Arithmetic = "own",
 ) -> Any:
-    """Return the ``Platform`` (platforms/base.py) called ``name``; UserError when it cannot run here.
+    """The ``Platform`` (platforms/base.py) called ``name``; UserError when it cannot run here.
 
     ``compiler`` (None: its defaults) and ``arithmetic`` are the recipe's. A platform's environment is set
     before its module, and what it imports, is imported.
@@ -187,6 +187,6 @@ def load(
 
 
 def _settings(name: str) -> ModuleType | None:
-    """Return the settings module of a platform; None where it has none."""
+    """The settings module of a platform; None where it has none."""
     module = f"cxrbench.platforms.{ENTRIES[name].module}_settings"
     return importlib.import_module(module) if importlib.util.find_spec(module) else None

@@ -34,7 +34,7 @@ OR_NONE = BeforeValidator(lambda text: None if text == "" else text)  # an empty
 
 
 def read_text(path: Path | str) -> str:
-    """Return the text of a UTF-8 file without its byte order mark, line ends as ``\\n``."""
+    """The text of a UTF-8 file without its byte order mark, line ends as ``\\n``."""
     try:
         with open(path, "rb") as file:
             raw = file.read(LARGEST + 1)
@@ -69,7 +69,7 @@ class Row(BaseModel):
 
     @classmethod
     def columns(cls) -> list[str]:
-        """Return the names of the columns, in order."""
+        """The names of the columns, in order."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
@@ -77,7 +77,7 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 def read_rows(path: Path | str, model: type[AnyRow]) -> dict[int, AnyRow]:
-    """Return the rows of a CSV file by line number; UserError with the place of the first mistake.
+    """The rows of a CSV file by line number; UserError with the place of the first mistake.
 
     Columns may have any order; blank lines are skipped.
     """
@@ -100,7 +100,7 @@ def read_rows(path: Path | str, model: type[AnyRow]) -> dict[int, AnyRow]:
 
 
 def read_cells(path: Path | str, columns: Collection[str]) -> dict[int, dict[str, str]]:
-    """Return the stripped texts of a CSV file with these ``columns``, by line number and column."""
+    """The stripped texts of a CSV file with these ``columns``, by line number and column."""
     reader = csv.reader(io.StringIO(read_text(path), newline="\n"), strict=True)
     lines: dict[int, list[str]] = {}
     start = 0
@@ -137,7 +137,7 @@ def _check_header(header: list[str], columns: Collection[str], where: str) -> No
 
 
 def one_of(values: Collection[str]) -> AfterValidator:
-    """Return a validator for a text that must be one of ``values``."""
+    """A validator for a text that must be one of ``values``."""
 
     def check(text: str) -> str:
         if text not in values:
@@ -148,7 +148,7 @@ def one_of(values: Collection[str]) -> AfterValidator:
 
 
 def matching(pattern: str, example: str) -> AfterValidator:
-    """Return a validator for a text of the form ``pattern``."""
+    """A validator for a text of the form ``pattern``."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -159,7 +159,7 @@ def matching(pattern: str, example: str) -> AfterValidator:
 
 
 def iso_date(text: str) -> str:
-    """Return ``text`` when it is a date such as 2026-07-20; ValueError otherwise."""
+    """``text`` when it is a date such as 2026-07-20; ValueError otherwise."""
     try:
         if date.fromisoformat(text).isoformat() == text:
             return text
@@ -304,7 +304,7 @@ class Document:
         return f"{self.path}:{node.start_mark.line + 1}:{node.start_mark.column + 1 + quoted + offset}"
 
     def wrong(self, keys: Keys, fault: str, offset: int = 0) -> UserError:
-        """Return the complaint ``fault`` about the value below ``keys``."""
+        """The complaint ``fault`` about the value below ``keys``."""
         return UserError(f"{self.at(*keys, offset=offset)}: {fault}")
 
 

@@ -154,7 +154,7 @@ class Recipe(Strict):
         return self
 
     def hash(self) -> str:
-        """Return sixteen hex digits that depend on all values above but the path of a weights file."""
+        """Sixteen hex digits that depend on all values above but the path of a weights file."""
         values = self.model_dump(mode="json")
         if isinstance(values["weights"], dict):  # equal bytes are equal weights, wherever they lie
             given = values["weights"].items()
@@ -163,7 +163,7 @@ class Recipe(Strict):
         return sha256_json(kept)[:16]
 
     def published(self) -> dict[str, Any]:
-        """Return the values as a record holds them: weights by the name of their file, without its folder."""
+        """The values as a record holds them: weights by the name of their file, without its folder."""
         values = self.model_dump(mode="json")
         if isinstance(self.weights, FileWeights):
             values["weights"]["file"] = self.weights.file.name
@@ -218,7 +218,7 @@ def weights_missing(weights: Weights) -> str | None:
 
 
 def has_tensors(path: Path, wanted: str) -> bool:
-    """Return whether the tensors of a file have the sha256 ``wanted``; a file without tensors has not."""
+    """Whether the tensors of a file have the sha256 ``wanted``; a file without tensors has not."""
     try:
         from safetensors import SafetensorError
     except ImportError:  # the small environment, which trains nothing
@@ -230,7 +230,7 @@ def has_tensors(path: Path, wanted: str) -> bool:
 
 
 def tensors_sha256(path: Path) -> str:
-    """Return the sha256 over all tensors of a safetensors file, by name: name, type, shape, then bytes.
+    """The sha256 over all tensors of a safetensors file, by name: name, type, shape, then bytes.
 
     Raises SafetensorError or ValueError for another file.
     """

@@ -59,7 +59,7 @@ class NihSource(_Packable):
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Return the sides in pixels that ``reduced`` goes through: 256, 128; nothing where it is not set."""
+        """The sides in pixels that ``reduced`` goes through: 256, 128; nothing where it is not set."""
         return tuple(int(part) for part in (self.reduced or "").split("-") if part.isdecimal())
 
     @model_validator(mode="after")

@@ -22,7 +22,9 @@ from cxrbench.evidence.record import LAST, PREDICTIONS  # noqa: E402
 from cxrbench.study.files import explained, sha256_file  # noqa: E402
 from cxrbench.study.names import UserError  # noqa: E402
 from cxrbench.study.platforms import RecordingFailed  # noqa: E402
-from cxrbench.training.job import PDEATHSIG, WEIGHTS, Diverged, Ending, Interrupted, Job, event, prctl  # noqa: E402
+from cxrbench.training.endings import Diverged, Ending, Interrupted  # noqa: E402
+from cxrbench.training.job import WEIGHTS, Job  # noqa: E402
+from cxrbench.training.process import PDEATHSIG, event, prctl  # noqa: E402
 
 _VERSIONS = ("torch", "torch_xla", "torch_neuronx", "torchvision", "timm", "numpy")
 TRIAL, WORKER = "--trial", "--worker"
@@ -100,7 +102,7 @@ def train_job(job: Job, trial: bool = False) -> None:
         from cxrbench.platforms.base import Platform
         from cxrbench.study import platforms
         from cxrbench.training.run import Trainer, run_trial
-        from cxrbench.training.state import keep
+        from cxrbench.training.weights import keep
     except ImportError as error:
         raise UserError(f"the environment cannot train: {error}; run `make setup`") from error
     event("phase", phase="setup")

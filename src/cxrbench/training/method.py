@@ -22,7 +22,7 @@ from cxrbench.evidence.record import UsedWeights
 from cxrbench.platforms.base import Platform
 from cxrbench.study.files import ahead
 from cxrbench.study.recipe import Augmentation, EmulatedWeights, Recipe
-from cxrbench.training.state import initial_network, set_prior_bias
+from cxrbench.training.network import initial_network, set_prior_bias
 
 Number = float | Tensor  # as Platform.number gives it
 
@@ -44,7 +44,7 @@ def build_network(architecture: str, pixels: int, recipe: Recipe, priors: np.nda
 
 
 def parameter_groups(network: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
-    """Return AdamW's groups, each with ``lr_scale``, its part of the learning rate; no decay of vectors."""
+    """AdamW's groups, each with ``lr_scale``, its part of the learning rate; no decay of vectors."""
     if recipe.layer_decay == 1:
         groups = param_groups_weight_decay(network, recipe.weight_decay)
         return [group | {"lr_scale": 1.0} for group in groups]
@@ -70,7 +70,7 @@ class Averaged:
         self.state = {name: value.detach().clone() for name, value in network.state_dict().items()}
 
     def weight(self, step: int) -> float:
-        """Return the share that the weights after ``step`` (from 0) get; larger while the decay warms up."""
+        """The share that the weights after ``step`` (from 0) get; larger while the decay warms up."""
         return 1 - min(self._decay, (1 + step) / (10 + step))
 
     @torch.no_grad()
@@ -109,7 +109,7 @@ class Batch:
 def rows_of_epoch(
     train: np.ndarray, recipe: Recipe, seed: int, epoch: int, process: int, processes: int
 ) -> np.ndarray:
-    """Return the training rows of an epoch in shuffled order: steps x this process's images of a step.
+    """The training rows of an epoch in shuffled order: steps x this process's images of a step.
 
     Images that fill no whole batch are left out.
     """
@@ -155,7 +155,7 @@ def _interpolation(side: int, scale: Tensor, shift: Tensor, centre: Number) -> T
 def prepared(
     pixels: Tensor, parameters: Tensor | None, mean: float, std: float, platform: Platform
 ) -> Tensor:
-    """Return the network's input (B x 1 x P x P float32) from pixels of 0 to 255 (B x P x P).
+    """The network's input (B x 1 x P x P float32) from pixels of 0 to 255 (B x P x P).
 
     Augmented with B x 4 ``parameters``, if any, then normalised with ``mean`` and ``std`` of 0 to 1.
     """
@@ -211,7 +211,7 @@ class Batches:
             yield Batch(images, next(moved), next(moved, None), valid)
 
     def _images_of(self, moved: Tensor, drawn: Tensor | None = None) -> Tensor:
-        """Return B x 1 x H x W images of rows on the device (or of pixels that came instead), augmented."""
+        """B x 1 x H x W images of rows on the device (or of pixels that came instead), augmented."""
         pixels = self._images.index_select(0, moved) if self.resident else moved
         return prepared(pixels, drawn, self._mean, self._std, self._platform)
 
@@ -326,7 +326,7 @@ class Scoring:
 
     @torch.no_grad()
     def logits(self, weights: dict[str, Tensor], batches: Iterable[Batch]) -> list[np.ndarray]:
-        """Return the logits (images x F float32) of each batch; ``weights`` stand for the network's own."""
+        """The logits (images x F float32) of each batch; ``weights`` stand for the network's own."""
         self._network.eval()
         self._weights, parts = weights, []
         for batch in batches:
@@ -343,5 +343,5 @@ class Scoring:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities (float32)."""
+    """Probabilities (float32)."""
     return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)

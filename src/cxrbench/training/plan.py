@@ -73,7 +73,7 @@ class Plan:
         return self.missing(cell)
 
     def missing(self, cell: Cell) -> str | None:
-        """Return all that this machine lacks to train ``cell``, in one sentence; None: nothing."""
+        """All that this machine lacks to train ``cell``, in one sentence; None: nothing."""
         return "; ".join(self.lacks(cell).values()) or None
 
     def lacks(self, cell: Cell) -> dict[str, str]:
@@ -114,7 +114,7 @@ class Plan:
         raise UserError(f"{left_out}; and it is not trained here: {reason}")
 
     def evidenced(self) -> list[Cell]:
-        """Return the cells of the study that have or will have evidence here."""
+        """The cells of the study that have or will have evidence here."""
         cells, source_of = self.store.cells(self.study), self.store.source_of
         return [c for c in cells if self.why_not_here(c) is None or source_of(c, self.study).record]
 
@@ -145,7 +145,7 @@ class JobNeeds:
         self._recorded = cache(store.records)
 
     def _of(self, cell: Cell, attempt: int = 1) -> dict[str, int | str]:
-        """Return the needs of ``cell``'s job at its ``attempt``-th start, counted from one.
+        """The needs of ``cell``'s job at its ``attempt``-th start, counted from one.
 
         A text is empty where the scheduler's default is meant.
         """
@@ -161,7 +161,7 @@ class JobNeeds:
         }
 
     def _runs(self, cell: Cell, shared: tuple[str, ...]) -> list[Record]:
-        """Return the finished runs on the platform of ``cell`` that share these parts of its name."""
+        """The finished runs on the platform of ``cell`` that share these parts of its name."""
         return [
             run
             for other, run in self._recorded().items()
@@ -170,7 +170,7 @@ class JobNeeds:
         ]
 
     def _minutes(self, cell: Cell) -> float:
-        """Return the minutes of a first attempt, the margin and the time to start included."""
+        """The minutes of a first attempt, the margin and the time to start included."""
         epochs = self.study.recipe(cell.dataset).epochs
         for margin, shared in NEAREST:
             if runs := self._runs(cell, shared):
@@ -178,7 +178,7 @@ class JobNeeds:
         return _START_MINUTES + 60 * self.study.limits.hours
 
     def _memory_gib(self, cell: Cell) -> float:
-        """Return the host memory. An accelerator's recorded peak is that of its device."""
+        """The host memory. An accelerator's recorded peak is that of its device."""
         limit = self.study.limits.memory_gib
         if limit is not None:
             return limit * self.study.limits.processes + MEMORY_BASE_GIB
@@ -195,7 +195,7 @@ def _but_for_seed(cell: Cell) -> tuple[str, str, str]:
 
 
 def _as_ranges(numbers: Iterable[int]) -> str:
-    """Return ``0 to 2, 7`` for 0, 1, 2 and 7."""
+    """``0 to 2, 7`` for 0, 1, 2 and 7."""
     ends: list[list[int]] = []
     for number in sorted(numbers):
         if ends and number == ends[-1][-1] + 1:

@@ -21,7 +21,9 @@ from cxrbench.study import platforms
 from cxrbench.study.files import sha256_file, write_json
 from cxrbench.study.names import UserError
 from cxrbench.training.child import TRIAL
-from cxrbench.training.job import PRECOMPILED, Ending, Job, error_line, parse_events
+from cxrbench.training.endings import Ending, error_line
+from cxrbench.training.job import PRECOMPILED, Job
+from cxrbench.training.process import parse_events
 
 TOOL = "neuron_parallel_compile"
 _GRAPH, _LOG = "model.hlo_module.pb", "precompile.log"  # as the cache names a graph; of the tool
@@ -72,7 +74,7 @@ def collect(job: Job, folder: Path) -> int:
 
 
 def _environment(job: Job, given: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a trial, ``given`` included; UserError where there can be none."""
+    """The environment of a trial, ``given`` included; UserError where there can be none."""
     if job.platform != "neuron":
         raise UserError(
             f"{job.cell}: only platform neuron can compile ahead; on {job.platform} there is nothing to do "

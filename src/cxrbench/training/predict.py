@@ -16,7 +16,7 @@ from cxrbench.study.config import Limits, Recipe
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell, UserError
 from cxrbench.training.method import Batches, Scoring, build_network, sigmoid
-from cxrbench.training.state import read_metadata
+from cxrbench.training.weights import read_metadata
 
 
 def predict(cell: Cell, record: Record, kept: Path, packed: Packed, out: Path, platform: str) -> list[str]:
@@ -68,7 +68,7 @@ def _left_out(trained: list[str], shared: list[str], packed: Packed) -> str:
 
 
 def _without_training_patients(cell: Cell, record: Record, packed: Packed) -> tuple[Packed, str]:
-    """Return ``packed`` without the patients that the network was trained on, and a note about them."""
+    """``packed`` without the patients that the network was trained on, and a note about them."""
     own = packed.folder.parent / cell.dataset
     unknown = (
         f"not checked: whether {cell} was trained on some of these patients; {own} is not here or changed"
@@ -91,7 +91,7 @@ def _without_training_patients(cell: Cell, record: Record, packed: Packed) -> tu
 def _scores(
     cell: Cell, record: Record, kept: Path, packed: Packed, findings: int, platform_name: str
 ) -> dict[str, np.ndarray]:
-    """Return the network's scores of each scored split (images x findings, float32)."""
+    """The network's scores of each scored split (images x findings, float32)."""
     assert record.weights is not None
     recipe = Recipe.model_validate(record.recipe | {"weights": "scratch"})
     platform: Platform = platforms.load(

@@ -34,7 +34,7 @@ def minutes_of(cell: Cell, study: Study, records: Records) -> float | None:
 
 
 def in_order(study: Study, records: Records, platform: str) -> list[Cell]:
-    """Return the planned cells of ``platform`` without a record in ``records``, a verdict's soonest first."""
+    """The planned cells of ``platform`` without a record in ``records``, a verdict's soonest first."""
     missing = [cell for cell in study.all_cells() if cell.platform == platform and cell not in records]
 
     def rank(cell: Cell) -> tuple[bool, bool, bool, float]:
@@ -50,7 +50,7 @@ def in_order(study: Study, records: Records, platform: str) -> list[Cell]:
 
 
 def fitting(cells: list[Cell], hours: float, study: Study, records: Records) -> list[Cell]:
-    """Return those of ``cells`` that fit into ``hours``, in order; where nothing is known, the first one."""
+    """Those of ``cells`` that fit into ``hours``, in order; where nothing is known, the first one."""
     chosen, left = list[Cell](), 60 * hours
     times = {cell: minutes_of(cell, study, records) for cell in cells}
     if not any(times.values()):

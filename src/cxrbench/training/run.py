@@ -17,7 +17,11 @@ from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.base import Platform
 from cxrbench.study.names import UserError
-from cxrbench.training.job import Diverged, Interrupted, Job, event
+from cxrbench.training.checkpoint import load_checkpoint, save_checkpoint
+from cxrbench.training.clock import WARMUP_STEPS, Clock, Progress
+from cxrbench.training.endings import Diverged, Interrupted
+from cxrbench.training.job import Job
+from cxrbench.training.machine import CoreUse
 from cxrbench.training.method import (
     Averaged,
     Batch,
@@ -32,15 +36,8 @@ from cxrbench.training.method import (
     sigmoid,
     train_steps,
 )
-from cxrbench.training.state import (
-    WARMUP_STEPS,
-    Clock,
-    CoreUse,
-    Progress,
-    load_checkpoint,
-    save_checkpoint,
-    used_weights,
-)
+from cxrbench.training.process import event
+from cxrbench.training.weights import used_weights
 
 _HOW = (
     "training images over wall seconds between device synchronisations; the first "
@@ -184,11 +181,11 @@ class Trainer:
             raise Interrupted
 
     def losses(self) -> float:
-        """Return the sum of all losses so far, read from the device."""
+        """The sum of all losses so far, read from the device."""
         return float(self.update.loss_sum.cpu())
 
     def _report_progress(self) -> float:
-        """Return the mean loss of this epoch so far, and report it; raise Diverged when it is not finite."""
+        """The mean loss of this epoch so far, and report it; raise Diverged when it is not finite."""
         steps = self.progress.step - self.progress.epoch * self.steps_per_epoch
         loss = (self.losses() - self.progress.loss_before) / max(1, steps)
         if not np.isfinite(loss):
@@ -309,7 +306,7 @@ class Trainer:
         } | self._own_update()
 
     def _own_update(self) -> dict[str, str]:
-        """Return the optimizer's code unless it is torch's: no other one continues from its state."""
+        """The optimizer's code unless it is torch's: no other one continues from its state."""
         update = update_of(self.optimizer)
         return {} if update.startswith("torch.") else {"update of the weights": update}
 
@@ -359,7 +356,7 @@ class Trainer:
 
 
 def update_of(optimizer: torch.optim.Optimizer) -> str:
-    """Return the code that moves the weights, for the record: of torch's AdamW the function that it calls.
+    """The code that moves the weights, for the record: of torch's AdamW the function that it calls.
 
     A library may have put its own in that place, as an older torch_neuronx does.
     """

@@ -53,6 +53,6 @@ class Steps(Trainer):
             self.progress.step = done
 
     def loss(self) -> float:
-        """Return the sum of the losses since the last call, read from the device."""
+        """The sum of the losses since the last call, read from the device."""
         before, self._read = self._read, self.losses()
         return self._read - before

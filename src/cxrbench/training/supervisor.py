@@ -41,23 +41,18 @@ from cxrbench.study import platforms
 from cxrbench.study.files import cores, explained, sha256_file, write_json, written_aside
 from cxrbench.study.names import UserError
 from cxrbench.study.platforms import ACCELERATED
-from cxrbench.training.job import (
-    CRASHED,
+from cxrbench.training.endings import (
     OWN_SIGNALS,
-    PRECOMPILED,
-    WEIGHTS,
     Diagnosis,
     Ending,
     Interrupted,
-    Job,
-    adopted,
     classify,
     error_line,
-    instance_goes,
     normalise,
-    out_of_memory_kills,
-    parse_events,
 )
+from cxrbench.training.job import CRASHED, PRECOMPILED, WEIGHTS, Job
+from cxrbench.training.machine import out_of_memory_kills, spot_interruption_announced
+from cxrbench.training.process import adopted, parse_events
 
 Tell = Callable[[dict[str, Any]], None]  # takes an event of the trainer
 ATTEMPTS = "attempts.json"  # in the work folder
@@ -83,7 +78,7 @@ class _Attempts:
 
     @classmethod
     def read(cls, path: Path) -> _Attempts:
-        """Return those of a work folder; new ones where there are none."""
+        """Those of a work folder; new ones where there are none."""
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -237,7 +232,7 @@ def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> Start:
         log_from = log.seek(0, os.SEEK_END)
         reading = thread.submit(start.read, log, tell)
         while child.poll() is None and not start.timed_out:
-            if job.limits.spot_notice and not start.stop_requests and instance_goes():
+            if job.limits.spot_notice and not start.stop_requests and spot_interruption_announced():
                 start.stop()
             with suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, min(_NOTICE_SECONDS, deadline - time.monotonic())))
@@ -290,7 +285,7 @@ def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
 
 
 def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
-    """Return whether to start again: always after the first kill, after later ones only if steps were gained.
+    """Whether to start again: always after the first kill, after later ones only if steps were gained.
 
     A signal of the trainer's own recurs at its step, so it must come later each time than before; one from
     outside may come at any step. UserError where only the machine is the cause.
@@ -314,7 +309,7 @@ def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
 
 
 def _trouble(job: Job, fault: str, remedy: str) -> UserError:
-    """Return the message about the machine's trouble, which is no result of the cell."""
+    """The message about the machine's trouble, which is no result of the cell."""
     return UserError(
         f"{job.cell}: {fault}; {remedy}, then run this again: it goes on from what {job.work} has saved"
     )

