@@ -40,7 +40,7 @@ from cxrbench.statistics.components import (
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import CERTAIN, ENDPOINT, FEWEST_POSITIVE, CellEstimate, estimate
 from cxrbench.statistics.parity import compared_seeds, holm
-from cxrbench.statistics.pilot import Needs, Parts, needs, parts_of
+from cxrbench.statistics.pilot import Needs, VarianceParts, needs, variance_parts
 from cxrbench.statistics.runs import Runs, Source, aligned, read_runs, same_files
 from cxrbench.statistics.sample import sample_of, validation_of
 
@@ -75,8 +75,8 @@ class Comparison:
     """What :func:`compare_runs` found.
 
     ``rows``: a dictionary per metric and label with the same keys in all, None where undefined; the first is
-    the main row. ``notes`` are for the reader. ``parts``: the variance of a mean's difference by source, by
-    metric and label, where each side has two runs. ``reference``: whether A is one run and B is a reference.
+    the main row. ``notes`` are for the reader. ``variances``: the parts of a mean's, by metric and label,
+    where each side has two runs. ``reference``: whether A is one run and B is a reference.
 
     >>> row = {"metric": "auroc", "label": "macro", "verdict": "different"}
     >>> Comparison([row], notes=[]).verdict
@@ -85,7 +85,7 @@ class Comparison:
 
     rows: list[dict[str, Any]]
     notes: list[str]
-    parts: Mapping[tuple[str, str], Parts] = field(default_factory=dict)
+    variances: Mapping[tuple[str, str], VarianceParts] = field(default_factory=dict)
     reference: bool = False
 
     @property
@@ -99,19 +99,19 @@ class Comparison:
         return str(self.main["verdict"])
 
     @property
-    def main_parts(self) -> Parts | None:
+    def main_variance(self) -> VarianceParts | None:
         """The variance of the main difference; None with one run on a side."""
-        return self.parts.get((self.main["metric"], self.main["label"]))
+        return self.variances.get((self.main["metric"], self.main["label"]))
 
     @property
     def variance(self) -> list[dict[str, Any]]:
-        """The same as rows of source, variance and fraction of the whole."""
-        return self.main_parts.rows() if self.main_parts else []
+        """The same as rows of source, variance and fraction of their sum."""
+        return self.main_variance.rows() if self.main_variance else []
 
     @property
     def needs(self) -> Needs | None:
         """What would settle the main row; None with one run on a side."""
-        return needs(self.main_parts, self.main["margin"]) if self.main_parts else None
+        return needs(self.main_variance, self.main["margin"]) if self.main_variance else None
 
 
 def compare_runs(
@@ -245,12 +245,12 @@ def judged(
     rows = [row | design for row in rows]
     main = next((row for row in rows[:2] if row["difference"] is not None), rows[0])
     rows.insert(0, rows.pop(rows.index(main)))
-    parts = {
-        (metric, label): parts_of(sides[0], sides[1], k, sample.n_clusters, paired)
+    variances = {
+        (metric, label): variance_parts(sides[0], sides[1], k, sample.n_clusters, paired)
         for k, (label, metric) in enumerate(cell.keys)
         if label not in sample.names and min(len(a), len(b)) > 1
     }
-    return Comparison(rows, list(dict.fromkeys([*_about(cell, rows, a, b), *notes])), parts, reference)
+    return Comparison(rows, list(dict.fromkeys([*_about(cell, rows, a, b), *notes])), variances, reference)
 
 
 def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
