@@ -24,7 +24,7 @@ from cxrbench.study.readers import Text, complaint, iso_date, one_of
 from cxrbench.training.plan import ARCHITECTURES
 
 
-class Basis(StrEnum):
+class ClaimBasis(StrEnum):
     """What a claim is held against, from the nearest to the text to the farthest from it."""
 
     OWN = "own arithmetic"
@@ -81,7 +81,7 @@ class InputValue(NamedTuple):
 
     then: Ends
     now: Ends
-    basis: Basis
+    basis: ClaimBasis
     shown: str
 
 
@@ -155,7 +155,7 @@ class _Own(Strict):
     own: Ends
 
     def find(self, context: Context) -> InputValue:
-        return InputValue(self.own, self.own, Basis.OWN, show(self.own))
+        return InputValue(self.own, self.own, ClaimBasis.OWN, show(self.own))
 
 
 class _Cited(Strict):
@@ -169,7 +169,7 @@ class _Cited(Strict):
         given = (self.value, self.value if self.now is None else self.now)
         then, now = ((float(value),) * 2 if isinstance(value, bool) else value for value in given)
         return InputValue(
-            then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})"
+            then, now, ClaimBasis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})"
         )
 
 
@@ -196,7 +196,7 @@ class PriceOf(Strict):
         same = self.history or self.as_of is None
         now = usd if same else float(price(context.prices, **key)["usd_per_hour"])
         shown = f"{usd:g} USD/h ({' '.join(key.values())}, {as_of})"
-        return InputValue((usd, usd), (now, now), Basis.PRICES, shown)
+        return InputValue((usd, usd), (now, now), ClaimBasis.PRICES, shown)
 
 
 class _Averaged(Strict):
@@ -344,7 +344,7 @@ def _rows(context: Context, of: str, wanted: _Wanted, *columns: str) -> pd.DataF
 
 
 def _found(low: float, high: float, shown: str) -> InputValue:
-    return InputValue((low, high), (low, high), Basis.EVIDENCE, shown)
+    return InputValue((low, high), (low, high), ClaimBasis.EVIDENCE, shown)
 
 
 def _no_such_cell(cells: pd.DataFrame | None, wanted: _Wanted) -> str | None:

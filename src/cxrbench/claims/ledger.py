@@ -15,7 +15,7 @@ import pandas as pd
 
 from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import Ends, FormulaError
-from cxrbench.claims.inputs import Basis, Context, InputValue, NotHere, show
+from cxrbench.claims.inputs import ClaimBasis, Context, InputValue, NotHere, show
 from cxrbench.study.names import UserError
 
 
@@ -122,18 +122,20 @@ def _value(claim: Claim, check: Check, inputs: Mapping[str, Ends]) -> Ends:
         raise claim.wrong(fault, "computation") from None
 
 
-def _basis(check: Check, values: Mapping[str, InputValue]) -> Basis:
+def _basis(check: Check, values: Mapping[str, InputValue]) -> ClaimBasis:
     """Return the basis farthest from the text; a document where its statement is all that is compared."""
-    farthest = max((value.basis for value in values.values()), key=list(Basis).index, default=Basis.OWN)
+    farthest = max(
+        (value.basis for value in values.values()), key=list(ClaimBasis).index, default=ClaimBasis.OWN
+    )
     bare = check.computation.text.strip() in values
-    return Basis.DOCUMENT if bare and farthest is Basis.SOURCE else farthest
+    return ClaimBasis.DOCUMENT if bare and farthest is ClaimBasis.SOURCE else farthest
 
 
-def _verdict(ours: bool, check: Check, basis: Basis, then: Ends, now: Ends) -> Verdict:
+def _verdict(ours: bool, check: Check, basis: ClaimBasis, then: Ends, now: Ends) -> Verdict:
     agrees = _agrees(then, check.stated, check.tolerance)
     if ours:
         return Verdict.FOLLOWS if agrees else Verdict.DOES_NOT_FOLLOW
-    own = basis is Basis.OWN
+    own = basis is ClaimBasis.OWN
     if not agrees:
         return Verdict.INCONSISTENT if own else Verdict.CONTRADICTED
     if not _agrees(now, check.stated, check.tolerance):
