@@ -47,7 +47,7 @@ from cxrbench.statistics.sample import sample_of, validation_of
 MARGIN, LABEL_MARGIN = 0.01, 0.02
 FEWEST_PATIENTS = 10  # in all: with fewer, no variance over patients can be trusted
 _RANKED = ("auroc", "average_precision")
-METRICS = (*_RANKED, "f1_macro", "f1_micro")
+METRICS_OF_RUNS = (*_RANKED, "f1_macro", "f1_micro")
 _MEANS = (ENDPOINT, "macro", "all")
 MEAN_NAMES = {
     (ENDPOINT, "auroc"): "mean AUROC",
@@ -203,7 +203,7 @@ def _scored(side: Runs, positive_patients: int) -> dict[int, CellEstimate]:
     def score(table: pd.DataFrame) -> CellEstimate:
         val = validation_of(table)
         wanted = (*_RANKED, "f1", "f1_micro") if val is not None else _RANKED
-        return estimate(sample_of(table), val, positive_patients, wanted).only(*METRICS)
+        return estimate(sample_of(table), val, positive_patients, wanted).only(*METRICS_OF_RUNS)
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return dict(zip(side.tables, pool.map(score, side.tables.values()), strict=True))
@@ -326,7 +326,7 @@ def _rows(
     fewest = len(sides[1]) if reference else min(map(len, sides))
     p = np.where(known, 1.0, difference.p_among_many(fewest) if fewest > 1 else difference.p_different())
     corrected = np.full(len(p), np.nan)
-    for metric in METRICS:
+    for metric in METRICS_OF_RUNS:
         family = [k for k, (label, of) in enumerate(cell.keys) if of == metric and label in names]
         corrected[family] = holm(p[family])
     rows = []
@@ -359,7 +359,7 @@ def _rows(
 
 def _place(label: str, metric: str) -> tuple[int, int]:
     """Where a row stands: by metric, the endpoint and means before findings, which keep their order."""
-    return METRICS.index(metric), _MEANS.index(label) if label in _MEANS else len(_MEANS)
+    return METRICS_OF_RUNS.index(metric), _MEANS.index(label) if label in _MEANS else len(_MEANS)
 
 
 def _same_scores(a: Mapping[int, CellEstimate], b: Mapping[int, CellEstimate], paired: bool) -> np.ndarray:
