@@ -24,7 +24,7 @@ from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import SPLITS
 
 ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them
-KNOWN = ("image", "patient", "split", *ABOUT)
+KNOWN_COLUMNS = ("image", "patient", "split", *ABOUT)
 PICTURES = (".png", ".jpg", ".jpeg")
 DICOM = (".dcm", ".dicom", ".ima")
 _FILE = 1 << 40  # the index of a row is this times the number of its file, plus its row there
@@ -48,10 +48,10 @@ _NO_ARRAYS = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 _CLASS = "class"  # the column of a folder's name
 
 
-def read_rows(
+def read_source(
     config: TableSource, say: Say = lambda text: None, dropped: dict[str, str] | None = None
 ) -> pd.DataFrame:
-    """The rows that are kept: what the files have of :data:`KNOWN`, and a column for each finding.
+    """The rows that are kept: what the files have of :data:`KNOWN_COLUMNS`, and a column for each finding.
 
     Known columns are stripped texts, empty where the file has nothing; labels are texts or numbers.
     ``dropped`` gets by image why its row is left out.
@@ -83,7 +83,7 @@ def read_rows(
 
 
 def place_of(config: TableSource, row: Any) -> str:
-    """The place of a row of :func:`read_rows`: its file, and its line or number there."""
+    """The place of a row of :func:`read_source`: its file, and its line or number there."""
     file_number, row_number = divmod(int(row), _FILE)
     if not config.tables:
         return str(config.folder)
@@ -128,11 +128,11 @@ def _used(
     Columns in ``keys`` join tables. UserError where one is missing.
     """
     for ours, theirs in config.columns.items():
-        if theirs not in names and (ours in KNOWN or config.labels is None):
+        if theirs not in names and (ours in KNOWN_COLUMNS or config.labels is None):
             raise UserError(
                 f"{where}: no column '{theirs}', which the config has for {ours}{nearest(theirs, names)}"
             )
-    known = {name: config.columns.get(name, name) for name in KNOWN}
+    known = {name: config.columns.get(name, name) for name in KNOWN_COLUMNS}
     known = {ours: theirs for ours, theirs in known.items() if theirs in names}
     if "image" not in known:
         raise UserError(
@@ -150,7 +150,7 @@ def _used(
                 f"{where}: no column '{config.labels}', the config's labels{nearest(config.labels, names)}"
             )
         return known, {}
-    renamed = {ours: theirs for ours, theirs in config.columns.items() if ours not in KNOWN}
+    renamed = {ours: theirs for ours, theirs in config.columns.items() if ours not in KNOWN_COLUMNS}
     taken = {*known.values(), *renamed.values(), *config.keep, *keys}
     others = [name for name in names if name not in taken]
     findings = {name: name for name in others} | renamed
