@@ -41,7 +41,7 @@ from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import CERTAIN, ENDPOINT, FEWEST_POSITIVE, CellEstimate, estimate
 from cxrbench.statistics.parity import compared_seeds, holm
 from cxrbench.statistics.pilot import Needs, VarianceParts, needs, variance_parts
-from cxrbench.statistics.runs import Runs, Source, aligned, read_runs, same_files
+from cxrbench.statistics.runs import Runs, RunsSource, aligned_runs, read_runs, same_files
 from cxrbench.statistics.sample import sample_of, validation_of
 
 MARGIN, LABEL_MARGIN = 0.01, 0.02
@@ -115,8 +115,8 @@ class Comparison:
 
 
 def compare_runs(
-    a: Source,
-    b: Source,
+    a: RunsSource,
+    b: RunsSource,
     margin: float = MARGIN,
     label_margin: float = LABEL_MARGIN,
     *,
@@ -147,7 +147,7 @@ def compare_runs(
             raise UserError(f"{name} {value:g}: a margin is above zero")
     sides = [read_runs(s, name, columns, logits, findings) for s, name in zip((a, b), names, strict=True)]
     chosen, notes = _against(*sides) if reference else _compared(*sides)
-    first, second, more = aligned(*chosen, common)
+    first, second, more = aligned_runs(*chosen, common)
     scored = _scored(first, positive_patients), _scored(second, positive_patients)
     notes = [*_itself(*sides), *notes, *more]
     return judged(*scored, (margin, label_margin), notes, first.numbered and second.numbered, reference)

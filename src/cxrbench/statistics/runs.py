@@ -32,7 +32,7 @@ from cxrbench.statistics.predictions import (
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 _NUMBER = re.compile(r"(?:seed|run)[ _-]?(\d+)", re.IGNORECASE)
-Source = str | Path | Mapping[int, pd.DataFrame]
+RunsSource = str | Path | Mapping[int, pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _Read(NamedTuple):
 
 
 def read_runs(
-    source: Source,
+    source: RunsSource,
     name: str,
     columns: Mapping[str, str] | None = None,
     logits: bool = False,
@@ -204,7 +204,7 @@ def same_files(a: Runs, b: Runs) -> list[tuple[int, int]]:
     return [(in_a, in_b) for in_a, in_b in pairs if in_a is not None]
 
 
-def aligned(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
+def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
     """Both sides with the findings in one order, patients where one run at least has them, and the
     same images; and notes.
 
@@ -213,7 +213,7 @@ def aligned(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
 
     >>> from cxrbench.statistics.examples import predictions
     >>> a, b = (read_runs({0: predictions(seed)[: 80 - 10 * seed]}, "AB"[seed]) for seed in (0, 1))
-    >>> first, second, notes = aligned(a, b, common=True)
+    >>> first, second, notes = aligned_runs(a, b, common=True)
     >>> notes[0]
     '70 test images are common to all runs, of up to 80 in one'
     """
