@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import RECORDED, columns, say, wrapped
+from cxrbench.cli.words import RECORDED, say, terminal_width, wrapped
 
 if TYPE_CHECKING:
     from cxrbench.statistics.comparison import Comparison
@@ -200,7 +200,7 @@ def _in_a_terminal(found: Comparison) -> list[str]:
     lines += [wrapped(f"- {note}") for note in found.notes]
     head, rows = words.table(found)
     shown = _laid_out(head, rows)
-    if len(shown[0]) > columns():  # a narrow terminal
+    if len(shown[0]) > terminal_width():  # a narrow terminal
         shown = _laid_out(head, rows, (0, 3, 4, 6))
     lines += ["", *shown, "", wrapped(_OF_REFERENCE if found.reference else _MEANING, "")]
     if bars := list(words.variance(found.main_variance)):
