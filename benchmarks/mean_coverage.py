@@ -191,7 +191,7 @@ def _tuned(studies: list[_Study]) -> np.ndarray:
 
 
 def _typical(skills: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return what networks (N, L) of each skill have on average over validation parts: a parabola each."""
+    """What networks (N, L) of each skill have on average over validation parts: a parabola each."""
     typical = np.zeros_like(skills)
     for k, (skill, value) in enumerate(zip(skills.T, values.T, strict=True)):
         finite = np.isfinite(value)

@@ -156,7 +156,7 @@ def _labels(config: TableSource, given: pd.Series) -> pd.Series:
 
 
 def _number(label: Any) -> float:
-    """Return NaN for an empty label, also as pandas and R write it, and infinity for what is no number."""
+    """NaN for an empty label, also as pandas and R write it, and infinity for what is no number."""
     try:
         digits = not isinstance(label, str) or (label.isascii() and "_" not in label)  # else Python's own
         return np.nan if label in ("", "NA") else float(label) if digits else np.inf

@@ -149,7 +149,7 @@ def row_in_words(row: dict[str, object]) -> str:
 
 
 def unlike_lock(versions: dict[str, str | None]) -> list[str]:
-    """Return in words each package of another version than this checkout's lock has."""
+    """Each package of another version than this checkout's lock has, in words."""
     lock = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", _LOCK.read_text(encoding="utf-8"), re.M))
     pairs = {name: (version, lock.get(name.replace("_", "-"))) for name, version in versions.items()}
     return [

@@ -93,7 +93,7 @@ class EvidenceStore:
             return str(error)
 
     def source_of(self, cell: Cell, study: Study, adopted: Path | None = None) -> Source:
-        """Return whose run stands for ``cell`` in ``study``; without ``adopted``, what is recorded of it.
+        """Whose run stands for ``cell`` in ``study``; without ``adopted``, what is recorded of it.
 
         ``adopted``: the record that a build took (``results/cells/<cell>/record.json``); equal hashes mean
         the same run. Of a cell whose recorded evidence is refused, only a run of this machine
