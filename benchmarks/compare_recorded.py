@@ -23,7 +23,7 @@ from cxrbench.statistics.auroc import Estimate, auroc, mean_influence
 from cxrbench.statistics.comparison import MARGIN, Verdict, difference_of, verdict_of
 from cxrbench.statistics.components import between_networks, from_reference
 from cxrbench.statistics.moderated import FEWEST
-from cxrbench.statistics.pilot import Parts, parts_of, power
+from cxrbench.statistics.pilot import VarianceParts, power, variance_parts
 from cxrbench.statistics.power import Design
 from cxrbench.statistics.sample import sample_of
 
@@ -77,30 +77,34 @@ def simulate_pilots(recorded: Path, studies: int = 400) -> pd.DataFrame:
         for count in PILOTS:
             a, b = ({seed: side[seed] for seed in range(count)} for side in sides)
             patients = len(a[0].influence)
-            parts = parts_of(a, b, 0, patients, paired=True)
+            variance = variance_parts(a, b, 0, patients, paired=True)
             rng = np.random.default_rng([6, NETWORKS.index(network), count])
             for runs in RUNS:
-                said = power(parts, Design(patients, runs), MARGIN)
-                hits = [_equivalent(rng, a, b, parts, runs) for _ in range(studies)]
+                said = power(variance, Design(patients, runs), MARGIN)
+                hits = [_equivalent(rng, a, b, variance, runs) for _ in range(studies)]
                 rows.append((network, count, runs, round(said, 4), *_rate_of(np.array(hits))))
     return pd.DataFrame(rows, columns=simulated.PILOTS.columns)
 
 
 def _equivalent(
-    rng: np.random.Generator, a: Mapping[int, Estimate], b: Mapping[int, Estimate], parts: Parts, runs: int
+    rng: np.random.Generator,
+    a: Mapping[int, Estimate],
+    b: Mapping[int, Estimate],
+    variance: VarianceParts,
+    runs: int,
 ) -> bool:
     """Whether a study of so many ``runs`` on two equal platforms is said to be equivalent."""
     pairs = [between_networks(a[seed], b[seed]) for seed in a]
     influence = np.column_stack([pair.influence[:, 0] for pair in pairs])
     mean = mean_influence(pairs)[:, 0]
-    common = mean * np.sqrt(parts.shared / (mean @ mean))
+    common = mean * np.sqrt(variance.shared / (mean @ mean))
     noise = np.sqrt(((influence - mean[:, None]) ** 2).sum(axis=1) / (len(pairs) - 1))
     patients = len(mean)
     drawn = rng.integers(0, patients, patients)
     first, second = {}, {}
     for run in range(runs):
         added = patients * (common[drawn] + noise[drawn] * rng.normal(size=patients))
-        value = added.mean() + np.sqrt(parts.run) * rng.normal()
+        value = added.mean() + np.sqrt(variance.run) * rng.normal()
         deviations = (added - added.mean())[:, None] / np.sqrt(patients * (patients - 1))
         first[run] = Estimate(np.array([value]), deviations, np.array([patients - 1.0]))
         second[run] = Estimate(np.zeros(1), np.zeros((patients, 1)), first[run].freedom)

@@ -24,7 +24,7 @@ from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.platforms.defects import Defect
 from cxrbench.platforms.emulated import RoundedProducts, to_bf16, to_tf32
-from cxrbench.platforms.gate import WHOLE, Difference
+from cxrbench.platforms.gate import WHOLE, TensorDifference
 from cxrbench.platforms.judged import AVERAGING, Start, Stepped, judge
 from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
@@ -124,7 +124,7 @@ def spread_of(made: Made, precision: str, seeds: Iterable[int] = CALIBRATION_SEE
 # -- the verdict ------------------------------------------------------------------------------------
 
 
-def tolerance(one: Difference, precision: str, spread: Spread) -> tuple[float, float]:
+def tolerance(one: TensorDifference, precision: str, spread: Spread) -> tuple[float, float]:
     """The largest ``direction`` and ``norm`` that a tensor may have."""
     if WHOLE in one.tensor:
         largest = max((most[0] for (_, tensor), most in spread.items() if WHOLE in tensor), default=0.0)
@@ -135,13 +135,13 @@ def tolerance(one: Difference, precision: str, spread: Spread) -> tuple[float, f
     return direction, norm
 
 
-def ratio(one: Difference, precision: str, spread: Spread) -> float:
+def ratio(one: TensorDifference, precision: str, spread: Spread) -> float:
     """A difference over its tolerance: above one it counts."""
     direction, norm = tolerance(one, precision, spread)
     return max(one.direction / direction, one.norm / norm)
 
 
-def worst_first(found: Iterable[Difference], precision: str, spread: Spread) -> list[dict[str, Any]]:
+def worst_first(found: Iterable[TensorDifference], precision: str, spread: Spread) -> list[dict[str, Any]]:
     """The differences above their tolerance: single operators first, then the whole step.
 
     An infinite one is written as ``MOST``: JSON has no infinity.

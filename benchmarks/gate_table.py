@@ -22,7 +22,7 @@ from benchmarks.train import packed_phantoms
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.defects import KINDS, MODULES, OPERATORS, Defect, NoSuchDefect
 from cxrbench.platforms.emulated import to_bf16, to_tf32
-from cxrbench.platforms.gate import Difference
+from cxrbench.platforms.gate import TensorDifference
 from cxrbench.platforms.judged import AVERAGING, Stepped, judge
 from cxrbench.study.config import Recipe
 from cxrbench.study.files import write_csv
@@ -78,7 +78,7 @@ def _can_be_planted(text: str, stepped: Stepped) -> bool:
     return False
 
 
-def _is_of(one: Difference, operator: str, name: str) -> bool:
+def _is_of(one: TensorDifference, operator: str, name: str) -> bool:
     """Whether a difference is of the operator in which a defect was planted."""
     if operator == "averaging":
         return one[:2] == (AVERAGING, name)

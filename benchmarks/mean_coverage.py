@@ -29,7 +29,7 @@ from benchmarks.coverage import (
     skill_noise,
     skill_of,
 )
-from cxrbench.results.simulated import FIXED, MEAN, MEANS, METRICS, ONE
+from cxrbench.results.simulated import FIXED, MEAN, MEANS, ONE, SIMULATED_METRICS
 from cxrbench.statistics.components import over_seeds
 from cxrbench.statistics.estimates import CellEstimate, bounds, estimate, patients_part
 from cxrbench.statistics.metrics import WITH_THRESHOLDS
@@ -79,7 +79,7 @@ def _study(number: int) -> _Study:
         network = replace(network, scores=expit(logit(prevalence) + skill * network.scores - skill**2 / 2))
         val = network.take(network.clusters < _VALIDATION)
         cell = estimate(network.take(network.clusters >= _VALIDATION), val)
-        cells.append(cell.only(*(metric for _, metric in METRICS)))
+        cells.append(cell.only(*(metric for _, metric in SIMULATED_METRICS)))
         assert cell.scope.thresholds is not None
         for chosen, place in ((cell.scope.thresholds.f1, cuts), (cell.scope.thresholds.specificity, strict)):
             odds = logit(np.where(cell.scope.tuned, chosen, np.nan))
@@ -191,7 +191,7 @@ def _tuned(studies: list[_Study]) -> np.ndarray:
 
 
 def _typical(skills: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return what networks (N, L) of each skill have on average over validation parts: a parabola each."""
+    """What networks (N, L) of each skill have on average over validation parts: a parabola each."""
     typical = np.zeros_like(skills)
     for k, (skill, value) in enumerate(zip(skills.T, values.T, strict=True)):
         finite = np.isfinite(value)
@@ -236,7 +236,7 @@ def _rows(studies: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterato
     keys = studies[0].keys
     names = [label for label, metric in keys if metric == "average_precision"][:-1]
     patients, tuned = np.array([study.patients for study in studies]), _tuned(studies)
-    for kind, (label, metric) in product((ONE, ONE + FIXED, MEAN, MEAN + FIXED), METRICS):
+    for kind, (label, metric) in product((ONE, ONE + FIXED, MEAN, MEAN + FIXED), SIMULATED_METRICS):
         has_threshold = metric in WITH_THRESHOLDS
         if FIXED in kind and not has_threshold:
             continue
@@ -244,7 +244,7 @@ def _rows(studies: list[_Study], truths: dict[tuple[str, str], Ends]) -> Iterato
         low, high = np.array([study.ends[kind] for study in studies]).swapaxes(0, 1)[..., columns]
         truth = truths[label, metric][ONE not in kind].reshape(len(studies), -1)
         if label:
-            yield from judged((kind, METRICS[label, metric]), low, high, truth)
+            yield from judged((kind, SIMULATED_METRICS[label, metric]), low, high, truth)
         else:
             truth = np.where(tuned | (not has_threshold), truth, np.nan)
-            yield from judged((kind, METRICS[label, metric]), low, high, truth, patients)
+            yield from judged((kind, SIMULATED_METRICS[label, metric]), low, high, truth, patients)

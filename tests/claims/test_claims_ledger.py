@@ -12,7 +12,7 @@ import yaml
 
 from conftest import must_fail, must_work
 from cxrbench.claims.file import read_claims
-from cxrbench.claims.inputs import Context, Metric, PriceOf, read_context
+from cxrbench.claims.inputs import Context, MetricOf, PriceOf, read_context
 from cxrbench.claims.ledger import (
     AGAINST,
     LEDGER_COLUMNS,
@@ -500,7 +500,7 @@ def test_a_seed_that_nobody_planned_does_not_break_a_claim_of_ours(prices) -> No
 def test_a_value_that_a_claim_of_ours_states_names_its_seeds() -> None:
     for claim in read_claims(CLAIMS).ours:
         for value in claim.inputs.values():
-            if isinstance(value, Metric) and claim.check and claim.check.tolerance:
+            if isinstance(value, MetricOf) and claim.check and claim.check.tolerance:
                 assert "seed" in value.metric, claim.id
 
 

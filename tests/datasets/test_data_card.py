@@ -6,7 +6,7 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from conftest import ROOT
 from cxrbench.datasets.decoding import contrast_table
-from cxrbench.datasets.split import PUBLISHED, abnormal_share, splits
+from cxrbench.datasets.split import PUBLISHED_SPLITS, abnormal_share, splits
 from cxrbench.paper import formats
 from cxrbench.paper.data_card import NOISE_COLUMNS, write_card
 from cxrbench.results.label_noise import EXACT, NONE, label_noise, read_adjudicated
@@ -32,8 +32,8 @@ def test_every_part_of_every_split_has_a_hash_of_its_own() -> None:
     table = splits()
     assert table["sha256"].is_unique and table["sha256"].str.fullmatch("[0-9a-f]{64}").all()
     tested = table[table["part"] == "test"].set_index("split")
-    shares = (tested["abnormal"] / tested["images"])[[*PUBLISHED]].to_dict()
-    assert shares == pytest.approx({name: abnormal_share(name) for name in PUBLISHED})
+    shares = (tested["abnormal"] / tested["images"])[[*PUBLISHED_SPLITS]].to_dict()
+    assert shares == pytest.approx({name: abnormal_share(name) for name in PUBLISHED_SPLITS})
     assert shares == pytest.approx({"chexnet": 0.469, "official": 0.6147}, abs=5e-4)
     assert (table.groupby("split")[["images", "patients"]].sum() == (112_120, 30_805)).all(axis=None)
 

@@ -13,7 +13,7 @@ from conftest import ROOT, change_record, must_fail
 from cxrbench.cli.train import compared_lines
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
-from cxrbench.results.reproduction import REPRODUCTIONS, Comparison, Line, compare, tolerances
+from cxrbench.results.reproduction import REPRODUCTIONS, Line, Reproduction, compare, tolerances
 from cxrbench.statistics.evaluate import evaluate
 from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell
@@ -46,7 +46,7 @@ def keep(mine: Path, root: Path, seed: int = 0, skill: float | None = None, **va
     return folder
 
 
-def again(recorded: Path, cell: Cell = CELL) -> Comparison:
+def again(recorded: Path, cell: Cell = CELL) -> Reproduction:
     """Compare the recorded run of ``cell`` with a second one that gave the same."""
     copy_evidence(cell.folder(recorded), recorded / "again" / str(cell))
     change_record(recorded / "again" / str(cell), attempts=2)
@@ -146,7 +146,7 @@ def test_without_other_evidence_nothing_agrees(mine: Path, tmp_path: Path) -> No
 def test_a_speed_alone_is_no_agreement(inside: bool, also: str) -> None:
     score = Line("macro AUROC", 0.7, 0.7, None, "other images: not judged", None)
     speed = Line("images per second", 90.0, 100.0, 12.0, "spread", inside)
-    assert Comparison([], [score, speed]).verdict == f"no score was judged{also}"
+    assert Reproduction([], [score, speed]).verdict == f"no score was judged{also}"
 
 
 @pytest.mark.parametrize(

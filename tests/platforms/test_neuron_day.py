@@ -46,7 +46,7 @@ from pathlib import Path
 from cxrbench.platforms import neuron_settings, neuron_tools
 from cxrbench.evidence import record
 here = Path(__file__).parent
-neuron_settings.DEVICES, neuron_tools._DRIVER, record._DMI = here / "dev", here / "version", here
+neuron_settings.DEVICE_FOLDER, neuron_tools._DRIVER, record._DMI = here / "dev", here / "version", here
 platforms.unavailable = neuron_settings.why_not
 import psutil
 memory = psutil.virtual_memory

@@ -164,7 +164,7 @@ WANTED = "not installed here (install requirements/{}.txt, see docs/neuron.md)"
 )
 def test_the_two_products_are_distinguished(version, neuron, torchneuron, tmp_path, monkeypatch) -> None:
     (tmp_path / "neuron0").touch()
-    monkeypatch.setattr(settings, "DEVICES", tmp_path)
+    monkeypatch.setattr(settings, "DEVICE_FOLDER", tmp_path)
     if version:  # metadata as pip leaves it
         info = tmp_path / f"torch_neuronx-{version}.dist-info"
         info.mkdir()

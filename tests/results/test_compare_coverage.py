@@ -8,7 +8,7 @@ from benchmarks.compare_coverage import IMAGE, SCORED, SKILL, base, shifts
 from benchmarks.compare_recorded import _equivalent, _estimates
 from conftest import ROOT
 from cxrbench.results import simulated
-from cxrbench.statistics.pilot import parts_of, power
+from cxrbench.statistics.pilot import power, variance_parts
 from cxrbench.statistics.power import Design
 
 RECORDED = ROOT / "data/recorded"
@@ -58,11 +58,11 @@ def test_a_recorded_pilot_and_its_study_are_recomputed() -> None:
     recorded = simulated.PILOTS.read(RECORDED)
     a, b = (_estimates(RECORDED, f"nih128-32px-{name}/resnet18/cpu") for name in ("fp32", "bf16"))
     a, b = ({seed: side[seed] for seed in range(3)} for side in (a, b))
-    parts = parts_of(a, b, 0, 510, paired=True)
+    variance = variance_parts(a, b, 0, 510, paired=True)
     row = recorded.query("network == 'resnet18' and pilot_runs == 3 and runs == 3").iloc[0]
-    assert power(parts, Design(510, 3), 0.01) == pytest.approx(row["power_said"], abs=1e-4)
+    assert power(variance, Design(510, 3), 0.01) == pytest.approx(row["power_said"], abs=1e-4)
     rng = np.random.default_rng(1)
-    rate = np.mean([_equivalent(rng, a, b, parts, 3) for _ in range(100)])
+    rate = np.mean([_equivalent(rng, a, b, variance, 3) for _ in range(100)])
     assert rate == pytest.approx(row["rate"], abs=0.15)
 
 

@@ -8,7 +8,7 @@ from conftest import ROOT
 from cxrbench.results.comparisons import blocks_of_settings
 from cxrbench.results.pairs import CONTRAST_COLUMNS as COLUMNS
 from cxrbench.results.pairs import contrasts, powers
-from cxrbench.statistics.pilot import needs, parts_of
+from cxrbench.statistics.pilot import needs, variance_parts
 from cxrbench.study.config import parse_study, read_study
 from synthetic import draw_predictions, estimated, network_of
 
@@ -135,9 +135,11 @@ def test_power_by_seeds_is_that_of_the_pilot_and_subsets_are_counted() -> None:
     table = powers(cells, judged).set_index("seeds")
     sides = [{c.seed: e.estimate for c, e in cells.items() if c.dataset == name} for name in datasets]
     first = next(iter(cells.values()))
-    parts = parts_of(*sides, first.keys.index(("endpoint", "auroc")), first.sample.n_clusters, paired=True)
+    variance = variance_parts(
+        *sides, first.keys.index(("endpoint", "auroc")), first.sample.n_clusters, paired=True
+    )
     for seeds in (3, 8):
-        pilot = needs(parts, 0.01, runs=seeds)
+        pilot = needs(variance, 0.01, runs=seeds)
         row = table.loc[seeds]
         assert (row["as_measured"], row["at_worst"]) == (pilot.power_as_measured, pilot.power_at_worst)
     verdicts = []

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, must_fail, must_work
 from cxrbench.statistics.auroc import Estimate
 from cxrbench.statistics.comparison import Verdict, difference_of, verdict_of
-from cxrbench.statistics.pilot import Parts, needs, parts_of, power
+from cxrbench.statistics.pilot import VarianceParts, needs, power, variance_parts
 from cxrbench.statistics.power import Design
 
 PATIENTS, MARGIN = 300, 0.01
@@ -47,7 +47,7 @@ def test_power_from_pilots_is_what_simulated_studies_have(paired, of_patients, o
     its spread to a factor of two."""
     rng = np.random.default_rng(1)
     half = PATIENTS // 2
-    pilot = parts_of(*study(rng, 200, half, of_patients, of_run, paired), 0, half, paired)
+    pilot = variance_parts(*study(rng, 200, half, of_patients, of_run, paired), 0, half, paired)
     said = []
     for _ in range(400):
         found = difference_of(*study(rng, runs, PATIENTS, of_patients, of_run, paired))
@@ -57,19 +57,19 @@ def test_power_from_pilots_is_what_simulated_studies_have(paired, of_patients, o
 
 
 def test_what_is_needed_is_the_fewest_with_eighty_percent() -> None:
-    parts = Parts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
-    need = needs(parts, MARGIN, runs=3)
-    for of, count in (
-        (parts, need.runs_needed_as_measured),
-        (parts.at_worst(), need.runs_needed_at_worst),
+    variance = VarianceParts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
+    need = needs(variance, MARGIN, runs=3)
+    for case, count in (
+        (variance, need.runs_needed_as_measured),
+        (variance.at_worst(), need.runs_needed_at_worst),
     ):
-        assert count and power(of, Design(500, count), MARGIN) >= 0.8 > power(
-            of, Design(500, count - 1), MARGIN
+        assert count and power(case, Design(500, count), MARGIN) >= 0.8 > power(
+            case, Design(500, count - 1), MARGIN
         )
     patients = need.patients_needed_as_measured
-    assert patients and power(parts, Design(patients, 3), MARGIN) >= 0.8
+    assert patients and power(variance, Design(patients, 3), MARGIN) >= 0.8
     assert need.power_at_worst < need.power_as_measured
-    never = needs(replace(parts, run=1e-3), MARGIN, runs=3)
+    never = needs(replace(variance, run=1e-3), MARGIN, runs=3)
     assert never.patients_needed_as_measured is None
 
 

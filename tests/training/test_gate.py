@@ -16,7 +16,7 @@ from benchmarks.gate_table import BATCH, CORRECT, correct, defects
 from conftest import TINY, must_fail, must_work
 from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.platforms.defects import KINDS, OPERATORS
-from cxrbench.platforms.gate import Difference, difference
+from cxrbench.platforms.gate import TensorDifference, difference
 from cxrbench.platforms.judged import judge
 from cxrbench.study.config import Recipe
 
@@ -202,7 +202,7 @@ def test_a_difference_has_a_direction_and_a_norm() -> None:
 
 
 def test_no_factor_of_the_list_hides_below_a_floor() -> None:
-    one = Difference("one", "output", 0.0, 0.02, (1,))
+    one = TensorDifference("one", "output", 0.0, 0.02, (1,))
     assert all(ratio(one, precision, {}) > 2 for precision in FLOOR)
 
 

@@ -24,7 +24,7 @@ from cxrbench.study.readers import Text, complaint, iso_date, one_of
 from cxrbench.training.plan import ARCHITECTURES
 
 
-class Basis(StrEnum):
+class ClaimBasis(StrEnum):
     """What a claim is held against, from the nearest to the text to the farthest from it."""
 
     OWN = "own arithmetic"
@@ -81,7 +81,7 @@ class InputValue(NamedTuple):
 
     then: Ends
     now: Ends
-    basis: Basis
+    basis: ClaimBasis
     shown: str
 
 
@@ -155,7 +155,7 @@ class _Own(Strict):
     own: Ends
 
     def find(self, context: Context) -> InputValue:
-        return InputValue(self.own, self.own, Basis.OWN, show(self.own))
+        return InputValue(self.own, self.own, ClaimBasis.OWN, show(self.own))
 
 
 class _Cited(Strict):
@@ -169,7 +169,7 @@ class _Cited(Strict):
         given = (self.value, self.value if self.now is None else self.now)
         then, now = ((float(value),) * 2 if isinstance(value, bool) else value for value in given)
         return InputValue(
-            then, now, Basis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})"
+            then, now, ClaimBasis.SOURCE, f"{show(then, isinstance(self.value, bool))} ({self.source})"
         )
 
 
@@ -196,7 +196,7 @@ class PriceOf(Strict):
         same = self.history or self.as_of is None
         now = usd if same else float(price(context.prices, **key)["usd_per_hour"])
         shown = f"{usd:g} USD/h ({' '.join(key.values())}, {as_of})"
-        return InputValue((usd, usd), (now, now), Basis.PRICES, shown)
+        return InputValue((usd, usd), (now, now), ClaimBasis.PRICES, shown)
 
 
 class _Averaged(Strict):
@@ -216,7 +216,7 @@ class _Averaged(Strict):
         return _found(value, value, f"{value:.4g} ({self.aggregate} of {len(values)}, {_cells(wanted)})")
 
 
-class Metric(_Averaged):
+class MetricOf(_Averaged):
     """``{metric: {dataset, ..., metric: auroc}, column: ci_low}``: a value from metrics.csv, or an end of
     its interval."""
 
@@ -227,7 +227,7 @@ class Metric(_Averaged):
         return self._find(context, "metrics", self.metric, self.column)
 
 
-class Cost(_Averaged):
+class CostOf(_Averaged):
     """``{cost: {dataset, ...}, column: usd_total}``: from cost.csv, of the runs that stand for their group,
     so no mean is over several machines."""
 
@@ -238,7 +238,7 @@ class Cost(_Averaged):
         return self._find(context, "cost", self.cost | {"headline": [True]}, self.column)
 
 
-class Parity(Strict):
+class ParityOf(Strict):
     """``{parity: {dataset, architecture, platforms: [cpu, cuda], label: macro, metric: auroc}}``: how far
     apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
 
@@ -270,7 +270,7 @@ class Parity(Strict):
         return _found(low, high, shown)
 
 
-class Share(Strict):
+class ShareOf(Strict):
     """``{share: {dataset, ...}, of: [compile_failed]}``: share of cells with a status in ``of``, among these
     and the trained ones; a cell with any other status is left out. NotHere where all are."""
 
@@ -288,7 +288,7 @@ class Share(Strict):
         return _found(share, share, f"{share:g} of {len(judged)} cells")
 
 
-class Count(Strict):
+class CountOf(Strict):
     """``{cells: {platform: [neuron]}}``: how many cells have a record; zero is an answer."""
 
     cells: _Runs
@@ -301,10 +301,10 @@ class Count(Strict):
         return _found(count, count, f"{count:g} cells")
 
 
-Input = _Own | _Cited | PriceOf | Metric | Parity | Cost | Share | Count
+Input = _Own | _Cited | PriceOf | MetricOf | ParityOf | CostOf | ShareOf | CountOf
 _KINDS: dict[str, type[Any]] = {
-    "value": _Cited, "price": PriceOf, "metric": Metric, "parity": Parity, "cost": Cost, "share": Share,
-    "cells": Count,
+    "value": _Cited, "price": PriceOf, "metric": MetricOf, "parity": ParityOf, "cost": CostOf,
+    "share": ShareOf, "cells": CountOf,
 }  # fmt: skip
 
 
@@ -344,7 +344,7 @@ def _rows(context: Context, of: str, wanted: _Wanted, *columns: str) -> pd.DataF
 
 
 def _found(low: float, high: float, shown: str) -> InputValue:
-    return InputValue((low, high), (low, high), Basis.EVIDENCE, shown)
+    return InputValue((low, high), (low, high), ClaimBasis.EVIDENCE, shown)
 
 
 def _no_such_cell(cells: pd.DataFrame | None, wanted: _Wanted) -> str | None:

@@ -15,11 +15,11 @@ import pandas as pd
 
 from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import Ends, FormulaError
-from cxrbench.claims.inputs import Basis, Context, InputValue, NotHere, show
+from cxrbench.claims.inputs import ClaimBasis, Context, InputValue, NotHere, show
 from cxrbench.study.names import UserError
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     """What a claim is found to be; the words that people are shown."""
 
     ADDS_UP = "adds up"
@@ -33,8 +33,9 @@ class Verdict(StrEnum):
     DOES_NOT_FOLLOW = "does not follow"
 
 
-VERDICTS = tuple(Verdict)
-AGAINST = (Verdict.CONTRADICTED, Verdict.INCONSISTENT, Verdict.STALE)  # they speak against a text
+VERDICTS = tuple(ClaimVerdict)
+# They speak against a text.
+AGAINST = (ClaimVerdict.CONTRADICTED, ClaimVerdict.INCONSISTENT, ClaimVerdict.STALE)
 LEDGER_COLUMNS = (
     "id", "source", "where", "says", "stated", "computed_low", "computed_high", "now_low", "now_high", "unit",
     "yes_no", "tolerance", "verdict", "basis", "rests_on", "fact", "assumes", "if_assumed", "reviewed", "why",
@@ -55,7 +56,7 @@ def check_claims(claims: Claims, context: Context) -> pd.DataFrame:
 
 def broken(ledger: pd.DataFrame) -> pd.DataFrame:
     """The rows of our own claims that no longer follow from the evidence."""
-    return ledger[ledger["verdict"] == Verdict.DOES_NOT_FOLLOW]
+    return ledger[ledger["verdict"] == ClaimVerdict.DOES_NOT_FOLLOW]
 
 
 def outdated(ledger: pd.DataFrame) -> pd.DataFrame:
@@ -89,19 +90,19 @@ def _row(claim: Claim, context: Context) -> dict[str, object]:
     row |= {key: getattr(claim, key) for key in copied} | {"reviewed": claim.verdict, "yes_no": False}
     check = claim.check
     if check is None:
-        return row | {"verdict": Verdict.NOT_TESTABLE, "why": f"missing: {claim.missing}"}
+        return row | {"verdict": ClaimVerdict.NOT_TESTABLE, "why": f"missing: {claim.missing}"}
     row |= {"stated": check.stated.shown, "tolerance": check.tolerance, "yes_no": check.stated.yes_no}
     try:
         values = {name: _find(claim, name, context) for name in claim.inputs}
     except NotHere as error:
-        return row | {"verdict": Verdict.NOT_TESTABLE, "why": str(error)}
+        return row | {"verdict": ClaimVerdict.NOT_TESTABLE, "why": str(error)}
     then = _value(claim, check, {name: value.then for name, value in values.items()})
     now = _value(claim, check, {name: value.now for name, value in values.items()})
     basis = _basis(check, values)
     verdict = _verdict(claim.source == OURS, check, basis, then, now)
     return row | {
         "computed_low": then[0], "computed_high": then[1], "now_low": now[0], "now_high": now[1],
-        "verdict": Verdict.CONDITIONAL if claim.assumes else verdict, "basis": basis,
+        "verdict": ClaimVerdict.CONDITIONAL if claim.assumes else verdict, "basis": basis,
         "if_assumed": verdict if claim.assumes else "", "why": _why(claim, check, verdict, then, now),
         "inputs": "; ".join(f"{name} = {value.shown}" for name, value in values.items()),
     }  # fmt: skip
@@ -122,23 +123,25 @@ def _value(claim: Claim, check: Check, inputs: Mapping[str, Ends]) -> Ends:
         raise claim.wrong(fault, "computation") from None
 
 
-def _basis(check: Check, values: Mapping[str, InputValue]) -> Basis:
+def _basis(check: Check, values: Mapping[str, InputValue]) -> ClaimBasis:
     """The basis farthest from the text; a document where its statement is all that is compared."""
-    farthest = max((value.basis for value in values.values()), key=list(Basis).index, default=Basis.OWN)
+    farthest = max(
+        (value.basis for value in values.values()), key=list(ClaimBasis).index, default=ClaimBasis.OWN
+    )
     bare = check.computation.text.strip() in values
-    return Basis.DOCUMENT if bare and farthest is Basis.SOURCE else farthest
+    return ClaimBasis.DOCUMENT if bare and farthest is ClaimBasis.SOURCE else farthest
 
 
-def _verdict(ours: bool, check: Check, basis: Basis, then: Ends, now: Ends) -> Verdict:
+def _verdict(ours: bool, check: Check, basis: ClaimBasis, then: Ends, now: Ends) -> ClaimVerdict:
     agrees = _agrees(then, check.stated, check.tolerance)
     if ours:
-        return Verdict.FOLLOWS if agrees else Verdict.DOES_NOT_FOLLOW
-    own = basis is Basis.OWN
+        return ClaimVerdict.FOLLOWS if agrees else ClaimVerdict.DOES_NOT_FOLLOW
+    own = basis is ClaimBasis.OWN
     if not agrees:
-        return Verdict.INCONSISTENT if own else Verdict.CONTRADICTED
+        return ClaimVerdict.INCONSISTENT if own else ClaimVerdict.CONTRADICTED
     if not _agrees(now, check.stated, check.tolerance):
-        return Verdict.STALE
-    return Verdict.ADDS_UP if own else Verdict.CONFIRMED
+        return ClaimVerdict.STALE
+    return ClaimVerdict.ADDS_UP if own else ClaimVerdict.CONFIRMED
 
 
 def _agrees(computed: Ends, stated: Stated, tolerance: float) -> bool:
@@ -151,11 +154,12 @@ def _agrees(computed: Ends, stated: Stated, tolerance: float) -> bool:
     return stated.low - slack <= low and high <= stated.high + slack
 
 
-def _why(claim: Claim, check: Check, verdict: Verdict, then: Ends, now: Ends) -> str:
+def _why(claim: Claim, check: Check, verdict: ClaimVerdict, then: Ends, now: Ends) -> str:
     yes_no = check.stated.yes_no
     computed = f"{check.computation.text} = {show(then, yes_no)}"
     if then != now:
         computed += f" then, {show(now, yes_no)} now"
-    relation = "as stated" if verdict in (Verdict.ADDS_UP, Verdict.CONFIRMED, Verdict.FOLLOWS) else "stated"
+    agreeing = (ClaimVerdict.ADDS_UP, ClaimVerdict.CONFIRMED, ClaimVerdict.FOLLOWS)
+    relation = "as stated" if verdict in agreeing else "stated"
     condition = f"if {claim.assumes}, {verdict}: " if claim.assumes else ""
     return f"{condition}{computed}; {relation}: {check.stated.shown}{' ' + claim.unit if claim.unit else ''}"

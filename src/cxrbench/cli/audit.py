@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.cli.compile import Pixels, Precision
+from cxrbench.cli.compile import PixelsOption, PrecisionOption
 from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, in_columns, say, wrapped
 from cxrbench.study.files import write_csv
 
@@ -48,11 +48,11 @@ def audit(
     architectures: Annotated[
         list[str] | None, typer.Argument(help="timm names. Default: the list in compile/networks.toml.")
     ] = None,
-    pixels: Pixels = None,
+    pixels: PixelsOption = None,
     batch: Annotated[
         list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 32.")
     ] = None,
-    precision: Precision = None,
+    precision: PrecisionOption = None,
     rules: Annotated[
         bool,
         typer.Option("--rules", help="Print the rules with their sources and score."),

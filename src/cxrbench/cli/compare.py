@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import RECORDED, columns, say, wrapped
+from cxrbench.cli.words import RECORDED, say, terminal_width, wrapped
 
 if TYPE_CHECKING:
     from cxrbench.statistics.comparison import Comparison
@@ -159,11 +159,11 @@ def size_from_pilot(
         raise UserError(
             "a pilot takes two runs on each side, better three; one run says nothing of their spread"
         )
-    parts = found.parts[metric, row["label"]]
-    need = needs(parts, margin, runs, patients)
+    by_source = found.variances[metric, row["label"]]
+    need = needs(by_source, margin, runs, patients)
     if as_json:
         variances = {
-            f"variance_{part['source'].replace(' ', '_')}": part["variance"] for part in parts.rows()
+            f"variance_{part['source'].replace(' ', '_')}": part["variance"] for part in by_source.rows()
         }
         named = {name: row[name] for name in ("metric", "label", "runs_a", "runs_b", "paired")}
         print(json.dumps([named | asdict(need) | variances], indent=1, allow_nan=False))
@@ -171,7 +171,7 @@ def size_from_pilot(
     for note in found.notes:
         say(wrapped(note))
     print(wrapped(f"{words.name_of(row)}: {words.settle(need, 'pilot')}", ""))
-    print("\n".join(["", *words.variance(parts)]))
+    print("\n".join(["", *words.variance(by_source)]))
 
 
 def located(source: str) -> str:
@@ -200,10 +200,10 @@ def _in_a_terminal(found: Comparison) -> list[str]:
     lines += [wrapped(f"- {note}") for note in found.notes]
     head, rows = words.table(found)
     shown = _laid_out(head, rows)
-    if len(shown[0]) > columns():  # a narrow terminal
+    if len(shown[0]) > terminal_width():  # a narrow terminal
         shown = _laid_out(head, rows, (0, 3, 4, 6))
     lines += ["", *shown, "", wrapped(_OF_REFERENCE if found.reference else _MEANING, "")]
-    if bars := list(words.variance(found.main_parts)):
+    if bars := list(words.variance(found.main_variance)):
         lines += ["", *bars]
     if need := found.needs:
         lines += ["", wrapped(words.settle(need, found.verdict), "")]

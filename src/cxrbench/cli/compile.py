@@ -23,18 +23,18 @@ from cxrbench.cli.words import (
 from cxrbench.study.names import UserError
 
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
-Networks = Annotated[
+NetworksArgument = Annotated[
     list[str] | None, typer.Argument(help="timm names. With --planned: only these networks of the study.")
 ]
-Planned = Annotated[
+PlannedOption = Annotated[
     bool, typer.Option("--planned", help="Compile what the study plans. Other options select from it.")
 ]
 TargetOption = Annotated[Literal["trn1", "trn2"] | None, typer.Option(help="Default: trn1.")]
-Pixels = Annotated[
+PixelsOption = Annotated[
     list[int] | None, typer.Option(min=16, max=1024, help="Side of the images, in pixels. Default: 224.")
 ]
-Batch = Annotated[list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 1.")]
-Precision = Annotated[
+BatchOption = Annotated[list[int] | None, typer.Option(min=1, max=4096, help="Images per step. Default: 1.")]
+PrecisionOption = Annotated[
     list[str] | None,
     typer.Option(help="fp32 or bf16. Default: fp32.", callback=must_be_captured),
 ]
@@ -42,13 +42,13 @@ PartOption = Annotated[list[str] | None, typer.Option(help="step, backward or fo
 RecipeOption = Annotated[
     str | None, typer.Option(help="The study's recipe whose `compiler` is used. Default: its defaults.")
 ]
-Hours = Annotated[float | None, typer.Option(help="Limit for one graph, in hours. Default: 2.")]
-MemoryGib = Annotated[float | None, typer.Option(help="Limit of the compiler's memory, in GiB.")]
-Container = Annotated[
+HoursOption = Annotated[float | None, typer.Option(help="Limit for one graph, in hours. Default: 2.")]
+MemoryGibOption = Annotated[float | None, typer.Option(help="Limit of the compiler's memory, in GiB.")]
+ContainerOption = Annotated[
     Literal["docker", "podman"] | None, typer.Option(help="What runs the compiler in a container.")
 ]
-Image = Annotated[str | None, typer.Option(help="The container's image, with its registry.")]
-ModelType = Annotated[
+ImageOption = Annotated[str | None, typer.Option(help="The container's image, with its registry.")]
+ModelTypeOption = Annotated[
     Literal["generic", "transformer", "unet-inference", "cnn-training"] | None,
     typer.Option(help="The compiler's model type. Default: the recipe's."),
 ]
@@ -56,10 +56,10 @@ AutoCastOption = Annotated[
     Literal["none", "matmult"] | None,
     typer.Option(help="Default: none; with --planned, that release's own default."),
 ]
-Foreign = Annotated[
+ForeignOption = Annotated[
     Path | None, typer.Option("--from", help="Folder of graphs (*.pb) of a device, in place of networks.")
 ]
-Outcomes = Annotated[
+OutcomesOption = Annotated[
     bool, typer.Option("--outcomes", help="Print what is recorded, a column per release; compile nothing.")
 ]
 OutOption = Annotated[Path, typer.Option(help="Folder of outcomes.")]
@@ -68,22 +68,22 @@ ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace recorded
 
 
 def compile(
-    networks: Networks = None,
-    planned: Planned = False,
+    networks: NetworksArgument = None,
+    planned: PlannedOption = False,
     target: TargetOption = None,
-    pixels: Pixels = None,
-    batch: Batch = None,
-    precision: Precision = None,
+    pixels: PixelsOption = None,
+    batch: BatchOption = None,
+    precision: PrecisionOption = None,
     part: PartOption = None,
     recipe: RecipeOption = None,
-    hours: Hours = None,
-    memory_gib: MemoryGib = None,
-    container: Container = None,
-    image: Image = None,
-    model_type: ModelType = None,
+    hours: HoursOption = None,
+    memory_gib: MemoryGibOption = None,
+    container: ContainerOption = None,
+    image: ImageOption = None,
+    model_type: ModelTypeOption = None,
     auto_cast: AutoCastOption = None,
-    foreign: Foreign = None,
-    outcomes: Outcomes = False,
+    foreign: ForeignOption = None,
+    outcomes: OutcomesOption = False,
     out: OutOption = RESULTS / "compile",
     record: RecordOption = False,
     replace: ReplaceOption = False,

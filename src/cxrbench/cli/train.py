@@ -27,7 +27,7 @@ from cxrbench.cli.words import (
 from cxrbench.study.names import Cell, UserError
 
 if TYPE_CHECKING:
-    from cxrbench.results.reproduction import Comparison
+    from cxrbench.results.reproduction import Reproduction
     from cxrbench.training.job import Job
 
 app = typer.Typer(
@@ -280,7 +280,7 @@ def compare_with_recorded(
         raise typer.Exit(1)
 
 
-def compared_lines(comparison: Comparison) -> str:
+def compared_lines(reproduction: Reproduction) -> str:
     """The lines as a table for a terminal."""
     from tabulate import tabulate
 
@@ -290,7 +290,7 @@ def compared_lines(comparison: Comparison) -> str:
     rows: list[tuple[str, ...]] = [
         ("", "yours", "recorded", "tolerance", "", "where the tolerance comes from")
     ]
-    for line in comparison.lines:
+    for line in reproduction.lines:
         judged = "not judged" if line.inside is None else "inside" if line.inside else "OUTSIDE"
         digits = 1 if line.name == SPEED else 4
         numbers = (line.yours, line.recorded, line.tolerance)

@@ -52,7 +52,7 @@ def span(low: float, high: float, kind: str = "short") -> str:
     return text(Range(low, high), kind)
 
 
-def columns() -> int:
+def terminal_width() -> int:
     """The width of the terminal in columns; 100 in a file or a pipe."""
     return min(max(shutil.get_terminal_size((COLUMNS, 24)).columns, _NARROWEST), _WIDEST)
 
@@ -60,7 +60,7 @@ def columns() -> int:
 def wrapped(text: str, indent: str = "  ") -> str:
     """A text in lines that fit the terminal, all but the first indented."""
     return textwrap.fill(
-        text, columns(), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+        text, terminal_width(), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )
 
 
@@ -97,12 +97,12 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
     same = same[len(same) == len(texts.columns) :]  # something has to stay in the rows
     below = [name for name in same if name not in numbers]
     console = Console(file=io.StringIO(), width=_WIDEST * 10, markup=False, emoji=False, highlight=False)
-    if console.measure(_laid_out(texts.drop(columns=below), numbers)).minimum > columns():
+    if console.measure(_laid_out(texts.drop(columns=below), numbers)).minimum > terminal_width():
         below = same
     shown = _laid_out(texts.drop(columns=below), numbers)
     # Where the terminal is too narrow for whole words, a table is as wide as in a file.
     least = min(COLUMNS, console.measure(shown).minimum)
-    for shown.width in range(room := max(columns(), least), least - 1, -1):
+    for shown.width in range(room := max(terminal_width(), least), least - 1, -1):
         with console.capture() as capture:
             console.print(shown)
         lines = [line.rstrip() for line in capture.get().splitlines()]
@@ -149,7 +149,7 @@ def _fitting(text: str) -> str:
     text = "\n".join(map(printable, text.split("\n")))
     if not sys.stderr.isatty():
         return text
-    return "\n".join(wrapped(line) if len(line) > columns() else line for line in text.split("\n"))
+    return "\n".join(wrapped(line) if len(line) > terminal_width() else line for line in text.split("\n"))
 
 
 def complain(text: str) -> None:

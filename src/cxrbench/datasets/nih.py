@@ -23,7 +23,7 @@ from cxrbench.study.files import written_aside
 from cxrbench.study.names import UserError, and_more, printable
 from cxrbench.study.recipe import SPLITS
 
-PUBLISHED = 1024  # pixels a side of NIH's own images
+PUBLISHED_PIXELS = 1024  # pixels a side of NIH's own images
 
 
 class Images(Files):
@@ -66,7 +66,7 @@ class Images(Files):
         return image._replace(pixels=reduced(Image.fromarray(image.pixels), pixels))
 
     def _in_steps(self, grey: Image.Image, pixels: int, where: str) -> np.ndarray:
-        return in_steps(grey, self.config.steps, PUBLISHED, where)
+        return in_steps(grey, self.config.steps, PUBLISHED_PIXELS, where)
 
     def _recorded_values(self) -> dict[str, int]:
         """Return the check values of reduced images that cells were recorded from; none if none are known."""

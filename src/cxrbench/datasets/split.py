@@ -20,7 +20,7 @@ from cxrbench.study.names import UserError, and_more, nearest
 from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 from cxrbench.study.recipe import SPLITS
 
-PUBLISHED = ("chexnet", "official")
+PUBLISHED_SPLITS = ("chexnet", "official")
 _SEEDED = re.compile(r"seeded-([0-9]{1,9})")
 _FOLD = re.compile(r"fold-([0-9]{1,2})-of-([0-9]{1,2})")
 _VAL_OF_REST = 0.125  # of the patients outside a fold
@@ -38,7 +38,7 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
     in ``folder`` first.
     Raises UserError when an image has no part, a file names absent images, or a patient is in two parts.
     """
-    if split in PUBLISHED:
+    if split in PUBLISHED_SPLITS:
         parts = table["patient"].map(_published(split))
         if split == "official":
             drawn = table["patient"].map(lambda patient: _uniform(f"official-val-{patient}"))
@@ -159,7 +159,7 @@ def _uniform(text: str) -> float:
 
 def file_of(split: str, folder: Path | None) -> Path | None:
     """The file that ``split`` names; None for a published or drawn one, or where there is no such file."""
-    if split in PUBLISHED or _SEEDED.fullmatch(split) or _FOLD.fullmatch(split):
+    if split in PUBLISHED_SPLITS or _SEEDED.fullmatch(split) or _FOLD.fullmatch(split):
         return None
     candidates = [Path(split)] if folder is None else [folder / split, Path(split)]
     return next((path for path in candidates if path.is_file()), None)
@@ -169,8 +169,9 @@ def _find(split: str, folder: Path | None) -> Path:
     if (path := file_of(split, folder)) is not None:
         return path
     raise UserError(
-        f"split '{split}': neither a published split{nearest(split, (*PUBLISHED, 'seeded-0'))} nor a file; "
-        f"use {', '.join(PUBLISHED)}, seeded-N, fold-K-of-N, or the path of a CSV with columns image,split"
+        f"split '{split}': neither a published split{nearest(split, (*PUBLISHED_SPLITS, 'seeded-0'))} nor a "
+        f"file; use {', '.join(PUBLISHED_SPLITS)}, seeded-N, fold-K-of-N, or the path of a CSV with columns "
+        "image,split"
     )
 
 
@@ -205,7 +206,7 @@ def splits() -> pd.DataFrame:
     """One row per split and part: images, patients, ``abnormal`` images (with a finding), images of
     each finding, sha256 of sorted names."""
     table, rows = read_nih_table(), []
-    for split in (*PUBLISHED, "seeded-0"):
+    for split in (*PUBLISHED_SPLITS, "seeded-0"):
         parts = assign_split(table, split)
         for part in SPLITS:
             members = table[parts == part]

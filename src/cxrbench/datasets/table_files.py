@@ -24,7 +24,7 @@ from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import SPLITS
 
 ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them
-KNOWN = ("image", "patient", "split", *ABOUT)
+KNOWN_COLUMNS = ("image", "patient", "split", *ABOUT)
 PICTURES = (".png", ".jpg", ".jpeg")
 DICOM = (".dcm", ".dicom", ".ima")
 _FILE = 1 << 40  # the index of a row is this times the number of its file, plus its row there
@@ -48,24 +48,24 @@ _NO_ARRAYS = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 _CLASS = "class"  # the column of a folder's name
 
 
-def read_rows(
+def read_source(
     config: TableSource, say: Say = lambda text: None, dropped: dict[str, str] | None = None
 ) -> pd.DataFrame:
-    """The rows that are kept: what the files have of :data:`KNOWN`, and a column for each finding.
+    """The rows that are kept: what the files have of :data:`KNOWN_COLUMNS`, and a column for each finding.
 
     Known columns are stripped texts, empty where the file has nothing; labels are texts or numbers.
     ``dropped`` gets by image why its row is left out.
     """
     frames, image = [], config.columns.get("image", "image")
 
-    def note(before: pd.DataFrame, after: pd.DataFrame, why: str) -> None:
+    def note_dropped(before: pd.DataFrame, after: pd.DataFrame, why: str) -> None:
         if dropped is not None and image in before:
             dropped.update(dict.fromkeys(before[image].drop(after.index).dropna(), why))
 
-    for number, (part, path) in enumerate(config.tables.items()):
+    for number, (split, path) in enumerate(config.tables.items()):
         rows = _arrays(path) if path.suffix == ".npz" else _columns(config, path)
         rows.index += number * _FILE
-        frames.append(rows.assign(**{config.columns.get("split", "split"): part}) if part else rows)
+        frames.append(rows.assign(**{config.columns.get("split", "split"): split}) if split else rows)
     if not frames:
         frames = [_folders(config)]
     rows, keys = frames[0] if len(frames) == 1 else pd.concat(frames), set[str]()
@@ -73,22 +73,22 @@ def read_rows(
         further = _columns(config, path)
         keys.update(rows.columns.intersection(further.columns))
         before, rows = rows, _joined(config, rows, further, path, say)
-        note(before, rows, f"without a row in {path}")
+        note_dropped(before, rows, f"without a row in {path}")
     for column, values in config.keep.items():
         before, rows = rows, _kept(config, rows, column, values if isinstance(values, list) else [values])
-        note(before, rows, "dropped by 'keep'")
+        note_dropped(before, rows, "dropped by 'keep'")
     if rows.empty:
         raise UserError(f"{_first(config)}: the table has no rows; write one for each image")
     return _under_our_names(config, rows, keys)
 
 
 def place_of(config: TableSource, row: Any) -> str:
-    """The place of a row of :func:`read_rows`: its file, and its line or number there."""
-    number, row = divmod(int(row), _FILE)
+    """The place of a row of :func:`read_source`: its file, and its line or number there."""
+    file_number, row_number = divmod(int(row), _FILE)
     if not config.tables:
         return str(config.folder)
-    path = [*config.tables.values()][number]
-    return f"{path}:{row + 2}" if _kind(path) == "CSV" else f"{path}: row {row + 1}"
+    path = [*config.tables.values()][file_number]
+    return f"{path}:{row_number + 2}" if _kind(path) == "CSV" else f"{path}: row {row_number + 1}"
 
 
 def _first(config: TableSource) -> Path:
@@ -128,11 +128,11 @@ def _used(
     Columns in ``keys`` join tables. UserError where one is missing.
     """
     for ours, theirs in config.columns.items():
-        if theirs not in names and (ours in KNOWN or config.labels is None):
+        if theirs not in names and (ours in KNOWN_COLUMNS or config.labels is None):
             raise UserError(
                 f"{where}: no column '{theirs}', which the config has for {ours}{nearest(theirs, names)}"
             )
-    known = {name: config.columns.get(name, name) for name in KNOWN}
+    known = {name: config.columns.get(name, name) for name in KNOWN_COLUMNS}
     known = {ours: theirs for ours, theirs in known.items() if theirs in names}
     if "image" not in known:
         raise UserError(
@@ -150,7 +150,7 @@ def _used(
                 f"{where}: no column '{config.labels}', the config's labels{nearest(config.labels, names)}"
             )
         return known, {}
-    renamed = {ours: theirs for ours, theirs in config.columns.items() if ours not in KNOWN}
+    renamed = {ours: theirs for ours, theirs in config.columns.items() if ours not in KNOWN_COLUMNS}
     taken = {*known.values(), *renamed.values(), *config.keep, *keys}
     others = [name for name in names if name not in taken]
     findings = {name: name for name in others} | renamed
@@ -190,14 +190,14 @@ def _arrays(path: Path) -> pd.DataFrame:
     """A row for each image of an npz of MedMNIST's form, and a column for each class or label, by number."""
     try:
         with np.load(path) as arrays:
-            given = {part: np.atleast_2d(arrays[f"{part}_labels"].T).T.astype(int) for part in SPLITS}
-            counts = {part: len(arrays[f"{part}_images"]) for part in SPLITS}
-        labels = np.concatenate([given[part] for part in SPLITS])
+            of_splits = [np.atleast_2d(arrays[f"{split}_labels"].T).T.astype(int) for split in SPLITS]
+            counts = {split: len(arrays[f"{split}_images"]) for split in SPLITS}
+        labels = np.concatenate(of_splits)
         if labels.shape[1] == 1:  # the class of each image
             labels = (labels == np.unique(labels)).astype(int)
-        names = [f"{part}_{k:06}" for part in SPLITS for k in range(counts[part])]
-        rows = pd.DataFrame({"image": names, "split": [name.partition("_")[0] for name in names]})
-        return rows.join(pd.DataFrame(labels, columns=[str(k) for k in range(labels.shape[1])]))
+        images = [(f"{split}_{number:06}", split) for split in SPLITS for number in range(counts[split])]
+        rows = pd.DataFrame(images, columns=["image", "split"])
+        return rows.join(pd.DataFrame(labels, columns=[*map(str, range(labels.shape[1]))]))
     except _NO_ARRAYS as error:
         raise UserError(
             f"{path}: no npz of MedMNIST's form, with train_images, train_labels and so on ({error}); "
@@ -206,20 +206,20 @@ def _arrays(path: Path) -> pd.DataFrame:
 
 
 def _folders(config: TableSource) -> pd.DataFrame:
-    """A row for each image in folders of classes; the part too, where the first folder is a part's."""
+    """A row for each image in folders of classes; the split too, where the first folder is one's."""
     folder = config.folder
     paths = complete_in(
         folder, "name the one with the folders of classes under 'folder'", (*PICTURES, *DICOM)
     )
     rows = []
     for path in paths:
-        *above, name = path.relative_to(folder).parts
-        if not above or is_archive(path):
+        *folders, name = path.relative_to(folder).parts
+        if not folders or is_archive(path):
             raise UserError(
                 f"{path}: not in the folder of a class; put it there, or name a table under 'table'"
             )
-        part = above[0] if len(above) > 1 and above[0] in {*SPLITS, *config.parts} else ""
-        rows.append(("/".join((*above, name)), part, above[-1]))
+        split = folders[0] if len(folders) > 1 and folders[0] in {*SPLITS, *config.parts} else ""
+        rows.append(("/".join((*folders, name)), split, folders[-1]))
     table = pd.DataFrame(rows, columns=["image", "split", _CLASS])
     return table if (table["split"] != "").any() else table.drop(columns="split")
 
@@ -232,11 +232,10 @@ def _joined(
         raise UserError(
             f"{path}: no column of {_first(config)} is in it; join tables that share one, such as an image's"
         )
-    if (again := further.duplicated(keys)).any():
-        first = ", ".join(further.loc[again.idxmax(), keys].astype(str))
-        raise UserError(
-            f"{path}:{again.idxmax() + 2}: second row for {shortened(first)}; keep one of the two"
-        )
+    if (repeated := further.duplicated(keys)).any():
+        row = repeated.idxmax()
+        key = ", ".join(further.loc[row, keys].astype(str))
+        raise UserError(f"{path}:{row + 2}: second row for {shortened(key)}; keep one of the two")
     merged = rows.merge(further, how="left", on=keys, indicator="_found").set_axis(rows.index)
     if count := int((absent := merged["_found"] != "both").sum()):
         say(f"{counted(count, 'row')} of {_first(config)} without one in {path}: left out")
@@ -244,6 +243,7 @@ def _joined(
 
 
 def _kept(config: TableSource, rows: pd.DataFrame, column: str, values: list[Any]) -> pd.DataFrame:
+    """The rows whose ``column`` has one of ``values``; UserError where none has."""
     where, wanted = _first(config), [*map(str, values)]
     if column not in rows:
         raise UserError(
@@ -251,62 +251,64 @@ def _kept(config: TableSource, rows: pd.DataFrame, column: str, values: list[Any
         )
     kept = rows[rows[column].astype(str).isin(wanted)]
     if kept.empty:
-        there = ", ".join(shortened(value) for value in rows[column].unique()[:5])
-        raise UserError(f"{where}: no row has {column} {' or '.join(wanted)}; it has {there}: correct 'keep'")
+        present = ", ".join(shortened(value) for value in rows[column].unique()[:5])
+        raise UserError(
+            f"{where}: no row has {column} {' or '.join(wanted)}; it has {present}: correct 'keep'"
+        )
     return kept
 
 
 def _under_our_names(config: TableSource, rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
-    where, folders = str(_first(config)), not config.tables
-    names = [name for name in rows if name != _CLASS] if folders else [*rows]
-    listed = config.model_copy(update={"labels": "image"}) if folders else config  # classes are no columns
+    """The rows under our names, with the patients of ``patient_pattern`` and a column for each finding."""
+    where, from_folders = str(_first(config)), not config.tables
+    names = [name for name in rows if name != _CLASS] if from_folders else [*rows]
+    # Classes are no columns: with 'labels' set, no column is taken for a finding.
+    listed = config.model_copy(update={"labels": "image"}) if from_folders else config
     known, findings = _used(listed, where, names, keys)
     table = pd.DataFrame({ours: rows[theirs].fillna("") for ours, theirs in known.items()})
     if config.patient_pattern is not None:
-        found = table["image"].str.extract(f"({config.patient_pattern})", expand=True)[0]
-        if (none := found.isna()).any():
-            place, image = place_of(config, none.idxmax()), shortened(table["image"][none].iloc[0])
+        patients = table["image"].str.extract(f"({config.patient_pattern})", expand=True)[0]
+        if (unmatched := patients.isna()).any():
+            place, image = place_of(config, unmatched.idxmax()), shortened(table["image"][unmatched].iloc[0])
             raise UserError(
                 f"{place}: the path {image} has nothing of 'patient_pattern'; correct one of them"
             )
-        table["patient"] = found
-    if folders or config.labels is not None:
-        labels = _from_lists(
-            config, where, rows[_CLASS if folders else config.labels].fillna(""), whole=folders
-        )
-        return table.join(labels)
+        table["patient"] = patients
+    if from_folders or config.labels is not None:
+        texts = rows[_CLASS if from_folders else config.labels].fillna("")
+        return table.join(_from_lists(config, where, texts, one_finding=from_folders))
     return table.join(pd.DataFrame({ours: rows[theirs] for ours, theirs in findings.items()}))
 
 
-def _from_lists(config: TableSource, where: str, texts: pd.Series, whole: bool) -> pd.DataFrame:
+def _from_lists(config: TableSource, where: str, texts: pd.Series, one_finding: bool) -> pd.DataFrame:
     """A column for each finding that the texts list: 1, 0, or NaN where a text is empty.
 
-    ``whole``: a text is one finding.
+    ``one_finding``: a text is one finding.
     """
-    cells = texts.astype("category").cat  # a million texts have some hundred distinct ones
-    lists = [[cell] if whole else _in_list(cell) for cell in cells.categories]
-    words = sorted({word for words in lists for word in words})
-    findings = config.findings or words
+    distinct = texts.astype("category").cat  # a million texts have some hundred distinct ones
+    lists = [[text] if one_finding else _in_list(text) for text in distinct.categories]
+    listed = sorted({finding for findings in lists for finding in findings})
+    findings = config.findings or listed
     _check_findings(where, findings)
     wanted = [config.columns.get(name, name) for name in findings]
     for name in wanted:
-        if name not in words:
-            raise UserError(f"{where}: no image has the config's finding '{name}'{nearest(name, words)}")
-    table = np.array([[float(word in words) for word in wanted] for words in lists])
-    table[[cell == "" for cell in cells.categories]] = np.nan
-    return pd.DataFrame(table[cells.codes], texts.index, findings)
+        if name not in listed:
+            raise UserError(f"{where}: no image has the config's finding '{name}'{nearest(name, listed)}")
+    labels = np.array([[float(name in in_text) for name in wanted] for in_text in lists])
+    labels[[text == "" for text in distinct.categories]] = np.nan
+    return pd.DataFrame(labels[distinct.codes], texts.index, findings)
 
 
-def _in_list(cell: str) -> list[str]:
+def _in_list(text: str) -> list[str]:
     """The findings in a text.
 
     >>> _in_list("Mass|Nodule"), _in_list("['pleural effusion', 'mass']"), _in_list("")
     (['Mass', 'Nodule'], ['pleural effusion', 'mass'], [])
     """
-    if cell.startswith("["):
+    if text.startswith("["):
         try:
-            return [word.strip() for word in ast.literal_eval(cell) if word.strip()]
+            return [finding.strip() for finding in ast.literal_eval(text) if finding.strip()]
         except (*_NO_LIST, AttributeError):
             pass  # not as Python writes it
-    words = (word.strip(" '\"") for word in _BETWEEN.split(cell.strip("[]")))
-    return [word for word in words if word]
+    findings = (finding.strip(" '\"") for finding in _BETWEEN.split(text.strip("[]")))
+    return [finding for finding in findings if finding]

@@ -14,7 +14,7 @@ import pandas as pd
 
 from cxrbench.datasets.packed import Say
 from cxrbench.datasets.split import draw_split
-from cxrbench.datasets.table_files import KNOWN, place_of, read_rows
+from cxrbench.datasets.table_files import KNOWN_COLUMNS, place_of, read_source
 from cxrbench.study.config import TableSource
 from cxrbench.study.names import UserError, counted
 from cxrbench.study.readers import shortened
@@ -33,20 +33,20 @@ def read_image_table(
     ``patient`` is empty with ``patient: none``. ``dropped`` gets by image why its row was left out. Raises
     UserError naming file, line and remedy.
     """
-    rows = read_rows(config, say, dropped)
-    facts = rows[[name for name in KNOWN if name in rows]].copy()
+    rows = read_source(config, say, dropped)
+    facts = rows[[name for name in KNOWN_COLUMNS if name in rows]].copy()
     _check_images(config, facts["image"])
     if config.patient == "none":
         facts["patient"] = pd.Series(pd.NA, facts.index, dtype="Int64")
     elif (empty := facts["patient"] == "").any():
         fault = "is empty; fill it in, or state 'patient: none' in the config"
         raise _wrong(config, empty, "patient", fault)
-    labels = pd.DataFrame({name: _labels(config, rows[name]) for name in rows if name not in KNOWN})
+    labels = pd.DataFrame({name: _labels(config, rows[name]) for name in rows if name not in KNOWN_COLUMNS})
     if config.merge:
         facts, labels = _merged(config, facts, labels)
     facts["split"] = _split(config, facts, labels)
     _check_classes(config, facts["split"], labels, given="split" in rows)
-    first = facts[[name for name in KNOWN if name in facts]]
+    first = facts[[name for name in KNOWN_COLUMNS if name in facts]]
     return pd.concat([first, *(_compact(values) for _, values in labels.items())], axis=1)
 
 
@@ -156,7 +156,7 @@ def _labels(config: TableSource, given: pd.Series) -> pd.Series:
 
 
 def _number(label: Any) -> float:
-    """Return NaN for an empty label, also as pandas and R write it, and infinity for what is no number."""
+    """NaN for an empty label, also as pandas and R write it, and infinity for what is no number."""
     try:
         digits = not isinstance(label, str) or (label.isascii() and "_" not in label)  # else Python's own
         return np.nan if label in ("", "NA") else float(label) if digits else np.inf

@@ -18,7 +18,7 @@ from cxrbench.datasets.archives import Content
 from cxrbench.evidence.allowed import ROWS, conforming, own_lines, sentence
 from cxrbench.evidence.private import clean_record, cleaned
 from cxrbench.evidence.record import LOG, RECORD, Record, load_in_words, read_record
-from cxrbench.evidence.store import Rows, copy_evidence, fitting, read_measured
+from cxrbench.evidence.store import Rows, copy_evidence, read_measured, with_speed
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.files import sha256_file, write_json, write_text, written_aside
 from cxrbench.study.names import Cell, printable
@@ -51,7 +51,7 @@ def write_archive(
         cell: _add_cell(cell.folder(runs), cell.folder(work / RECORDS), clean, with_log) for cell in cells
     }
     machines = {name for cell, record in records.items() for name in machines_of(record, cell.platform)}
-    measured = {kind: fitting(read_measured(bench / f"{kind}.json")) for kind in ROWS}
+    measured = {kind: with_speed(read_measured(bench / f"{kind}.json")) for kind in ROWS}
     for kind, rows in measured.items():  # of this machine and of code that has a commit
         measured[kind] = [row for row in rows if row.get("machine") in machines and row.get("dirty") is False]
         if measured[kind]:
@@ -149,7 +149,7 @@ def row_in_words(row: dict[str, object]) -> str:
 
 
 def unlike_lock(versions: dict[str, str | None]) -> list[str]:
-    """In words each package of another version than this checkout's lock has."""
+    """Each package of another version than this checkout's lock has, in words."""
     lock = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", _LOCK.read_text(encoding="utf-8"), re.M))
     pairs = {name: (version, lock.get(name.replace("_", "-"))) for name, version in versions.items()}
     return [

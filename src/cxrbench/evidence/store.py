@@ -235,7 +235,7 @@ def read_measured(path: Path) -> Rows:
     return list(rows)
 
 
-def fitting(rows: Rows) -> Rows:
+def with_speed(rows: Rows) -> Rows:
     """The rows with a speed, without those that only say that a batch does not fit a device."""
     return [row for row in rows if UNFIT not in row]
 

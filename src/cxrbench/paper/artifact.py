@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from cxrbench.claims.file import Experiment, read_claims
-from cxrbench.claims.ledger import Verdict
+from cxrbench.claims.ledger import ClaimVerdict
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.formats import ends, missing
@@ -53,7 +53,7 @@ def main_claims(read: Results) -> pd.DataFrame:
 def _computed(row: pd.Series) -> str:
     """The computed value of a claim, and its verdict."""
     verdict = str(row["verdict"])
-    return verdict if verdict == Verdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
+    return verdict if verdict == ClaimVerdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
 
 
 def _expected(row: pd.Series) -> str:

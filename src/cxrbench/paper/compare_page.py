@@ -63,17 +63,17 @@ def write_plot(found: Comparison, path: Path) -> None:
     """Write the picture: an interval for each mean and finding, and the variance by source below."""
     if path.suffix.lower() not in PICTURES:
         raise UserError(f"--plot {path}: name a file that ends in {', '.join(PICTURES)}")
-    rows, parts = _drawn_rows(found), found.variance if found.main_parts else []
-    heights = [_ROW * len(rows) + _BESIDE, *([_ROW * len(parts) + _BESIDE] if parts else [])]
+    rows, variance = _drawn_rows(found), found.variance
+    heights = [_ROW * len(rows) + _BESIDE, *([_ROW * len(variance) + _BESIDE] if variance else [])]
     with mpl.rc_context(_STYLE | {"svg.fonttype": "path"}):
         figure = Figure((_WIDTH, sum(heights)), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         _forest(axes[0], found, rows)
         axes[0].set_title(f"{_SHAPES_OF_REFERENCE if found.reference else _SHAPES}", fontsize=6.5, loc="left")
-        if parts:
-            names = [row["source"] for row in parts]
-            axes[1].barh(names, [row["fraction"] or 0 for row in parts], 0.6, color=_COLOURS["mark"])
+        if variance:
+            names = [row["source"] for row in variance]
+            axes[1].barh(names, [row["fraction"] or 0 for row in variance], 0.6, color=_COLOURS["mark"])
             axes[1].invert_yaxis()
             axes[1].set(
                 xlim=(0, 1), xlabel=f"fraction of the variance of {words.name_of(found.main)}'s difference"
@@ -195,14 +195,14 @@ def _alternative(rows: Sequence[dict[str, Any]]) -> str:
 
 def _bars(found: Comparison) -> str:
     """The variance by source as bars, and what would settle it; nothing with one run on a side."""
-    if not (parts := found.main_parts) or found.needs is None or not sum(parts.whole):
+    if not (variance := found.main_variance) or found.needs is None or not sum(variance.of_means):
         return ""
     bars = "".join(
         f"<dt>{row['source']} <span>{words.MEANING[row['source']]}</span></dt>"
         f'<dd><span class="bar" style="width: {100 * row["fraction"]:.1f}%"></span>{row["fraction"]:.0%}</dd>'
-        for row in parts.rows()
+        for row in variance.rows()
     )
-    error = sum(parts.whole) ** 0.5
+    error = sum(variance.of_means) ** 0.5
     settled = escape(words.settle(found.needs, found.verdict))
     return (
         "<section><h2>Why: the variance by source</h2>"

@@ -9,7 +9,7 @@ import pandas as pd
 from cxrbench.datasets.decoding import contrast_table
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.registry import read_files
-from cxrbench.datasets.split import PUBLISHED, splits
+from cxrbench.datasets.split import PUBLISHED_SPLITS, splits
 from cxrbench.paper.blocks import renew
 from cxrbench.paper.formats import (
     Columns,
@@ -109,7 +109,7 @@ def _views(images: pd.DataFrame) -> Table:
 def _positive(images: pd.DataFrame, parts: pd.DataFrame) -> Table:
     """Positive images per finding, for each part of the published splits."""
     counts = {"All": images[list(FINDINGS)].sum()}
-    for part in parts[parts["split"].isin(PUBLISHED)].to_dict("records"):
+    for part in parts[parts["split"].isin(PUBLISHED_SPLITS)].to_dict("records"):
         counts[f"{part['split']} {part['part']}"] = part
     rows = {name: [count[finding] for finding in FINDINGS] for name, count in counts.items()}
     return Table(pd.DataFrame({"Finding": FINDINGS, **rows}), dict.fromkeys(rows, "count"))

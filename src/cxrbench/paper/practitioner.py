@@ -18,7 +18,7 @@ from cxrbench.paper.results import Results
 from cxrbench.study.config import Pricing
 
 
-class Job(NamedTuple):
+class ExampleJob(NamedTuple):
     """A training job: images, side of the images, epochs, timm name."""
 
     size: str
@@ -29,9 +29,9 @@ class Job(NamedTuple):
 
 
 JOBS = (
-    Job("small", 120_000, 224, 20, "convnext_tiny"),
-    Job("large", 2_000_000, 512, 10, "efficientnet_b0"),
-    Job("very large", 2_000_000, 512, 30, "convnext_base"),
+    ExampleJob("small", 120_000, 224, 20, "convnext_tiny"),
+    ExampleJob("large", 2_000_000, 512, 10, "efficientnet_b0"),
+    ExampleJob("very large", 2_000_000, 512, 30, "convnext_base"),
 )
 INSTANCES = (
     *("g6.xlarge", "g5.xlarge", "g6e.xlarge", "g7e.2xlarge", "g5.12xlarge", "g6e.12xlarge", "p4d.24xlarge"),

@@ -20,7 +20,7 @@ from cxrbench.cost.money import money_tables
 from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.split import splits
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
-from cxrbench.evidence.store import DEFAULTS, fitting, read_measured
+from cxrbench.evidence.store import DEFAULTS, read_measured, with_speed
 from cxrbench.paper.formats import Range, WithInterval
 from cxrbench.results.comparisons import comparison_tables, with_spreads
 from cxrbench.results.kept import CELLS, read_scores
@@ -260,7 +260,7 @@ def _tables(folder: Path, study: Study, recorded: Path) -> dict[str, pd.DataFram
 def read_measurements(recorded: Path, name: str) -> pd.DataFrame:
     """Read the rows of every recorded bench/<host>/<name>.json, with the machine they were measured on."""
     paths = sorted((recorded / "bench").glob(f"*/{name}.json"))
-    rows = ((path.parent.name, row) for path in paths for row in fitting(read_measured(path)))
+    rows = ((path.parent.name, row) for path in paths for row in with_speed(read_measured(path)))
     return pd.DataFrame([{"host": host} | DEFAULTS | row for host, row in rows])
 
 

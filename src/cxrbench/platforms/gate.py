@@ -33,7 +33,7 @@ _STORED = 4  # roundings of a stored value in a step: decay, step and average ar
 LOSS, IMAGES, WHOLE = "the loss", "the augmentation of images", "gradient over the whole step"
 
 
-class Difference(NamedTuple):
+class TensorDifference(NamedTuple):
     """How far a tensor of a device is from the exact one, in two parts that no constant hides.
 
     ``direction``: the norm of what is orthogonal to the exact tensor; ``norm``: how far the part along it is
@@ -48,25 +48,25 @@ class Difference(NamedTuple):
     floor: float = 0.0  # what rounding of stored values, or of sums in the operator's own bf16, allows
 
 
-def difference(operator: str, tensor: str, exact: Tensor, value: Tensor) -> Difference:
+def difference(operator: str, tensor: str, exact: Tensor, value: Tensor) -> TensorDifference:
     """The difference of ``value`` from ``exact``; infinite where it is not finite or has another shape."""
     size = tuple(exact.shape)
     given = on_host(value)
     if given.shape != exact.shape:
-        return Difference(operator, tensor, float("inf"), float("inf"), size)
+        return TensorDifference(operator, tensor, float("inf"), float("inf"), size)
     exact, given = exact.detach().reshape(-1), given.reshape(-1)
     square = float(exact @ exact)
     if square == 0:
         wrong = float("inf") if bool(given.any()) else 0.0
-        return Difference(operator, tensor, wrong, wrong, size)
+        return TensorDifference(operator, tensor, wrong, wrong, size)
     along = float(exact @ given) / square
     apart = float((given - along * exact).norm()) / square**0.5
     if not math.isfinite(apart):  # one NaN or infinity among the values is enough
-        return Difference(operator, tensor, float("inf"), float("inf"), size)
-    return Difference(operator, tensor, apart, abs(along - 1), size)
+        return TensorDifference(operator, tensor, float("inf"), float("inf"), size)
+    return TensorDifference(operator, tensor, apart, abs(along - 1), size)
 
 
-def change(operator: str, tensor: str, before: Tensor, exact: Tensor, value: Tensor) -> Difference:
+def change(operator: str, tensor: str, before: Tensor, exact: Tensor, value: Tensor) -> TensorDifference:
     """The difference of what changed a tensor that is stored in fp32, from ``before`` to ``value``."""
     right = exact - before
     stored = _STORED * _FP32 * float(exact.norm()) / max(float(right.norm()), 1e-300)
@@ -174,7 +174,7 @@ class Exact:
 
     def of_calls(
         self, calls: list[Call], gradients: dict[str, Tensor], buffers: dict[str, Tensor], loss: Tensor
-    ) -> Iterator[Difference]:
+    ) -> Iterator[TensorDifference]:
         """Yield the differences of a followed step, from what each operator was given.
 
         ``gradients`` and ``buffers`` are those that the step left behind, by name; ``loss`` is its loss.
@@ -201,9 +201,11 @@ class Exact:
             if name in buffers and value.is_floating_point():
                 yield change(operator, f"change of {own}", before[name], value, buffers[name])
             elif name in buffers and not torch.equal(value, buffers[name].cpu()):
-                yield Difference(operator, own, float("inf"), float("inf"), tuple(value.shape))
+                yield TensorDifference(operator, own, float("inf"), float("inf"), tuple(value.shape))
 
-    def _of_call(self, call: Call, network: nn.Module, exact: dict[str, Tensor]) -> Iterator[Difference]:
+    def _of_call(
+        self, call: Call, network: nn.Module, exact: dict[str, Tensor]
+    ) -> Iterator[TensorDifference]:
         """Yield the differences of what an innermost module returned, and of the gradient of what it got."""
         module, operator = network.get_submodule(call.module), self._labels[call.module]
         given = [on_host(value) if _floats(value) else value for value in call.given]
@@ -234,9 +236,9 @@ class Exact:
 
     def _between(
         self, calls: list[Call], network: nn.Module, exact: dict[str, Tensor], loss: Tensor
-    ) -> Iterator[Difference]:
+    ) -> Iterator[TensorDifference]:
         """Yield the differences of what lies between the modules, which return what they did there."""
-        found: list[Difference] = []
+        found: list[TensorDifference] = []
         waiting = {name: [call for call in calls if call.module == name] for name in innermost(network)}
         for name, module in innermost(network).items():
             module.forward = partial(self._again, waiting[name], found)  # type: ignore[method-assign]
@@ -246,12 +248,12 @@ class Exact:
         yield from found
         yield difference(LOSS, "value", right.detach().reshape(1), loss.reshape(1))
         for call in missed:
-            yield Difference(self._labels[call.module], "call", float("inf"), float("inf"), ())
+            yield TensorDifference(self._labels[call.module], "call", float("inf"), float("inf"), ())
         for name, weight in network.named_parameters():
             if weight.grad is not None:
                 exact[name] = exact.get(name, 0) + weight.grad
 
-    def _again(self, calls: list[Call], found: list[Difference], *given: Any, **named: Any) -> Any:
+    def _again(self, calls: list[Call], found: list[TensorDifference], *given: Any, **named: Any) -> Any:
         """The output of the module's next call; any other input is noted."""
         call = calls.pop(0)
         flat = tree_flatten((given, named))[0]
@@ -265,7 +267,7 @@ class Exact:
         returned = _Returned.apply(call, follows, found, needed, *tensors)
         return tree_unflatten(list(returned), call.returns)
 
-    def whole(self, gradients: dict[str, Tensor]) -> Iterator[Difference]:
+    def whole(self, gradients: dict[str, Tensor]) -> Iterator[TensorDifference]:
         """Yield how far all gradients are from those of a whole step in float64: here errors compound."""
         network = self._copy()
         self._loss(network, self._batch).backward()
@@ -279,7 +281,7 @@ class _Returned(torch.autograd.Function):
     """What a module returned on the device; backward, the gradient that it gave on there."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, follows: str, found: list[Difference], *given: Tensor) -> Any:
+    def forward(ctx: Any, call: Call, follows: str, found: list[TensorDifference], *given: Tensor) -> Any:
         ctx.call, ctx.follows, ctx.found = call, follows, found
         ctx.shapes = [tensor.shape for tensor in given[1:]]
         return tuple(on_host(value) if _floats(value) else value for value in call.returned)

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from cxrbench.platforms.base import Platform
-from cxrbench.platforms.gate import IMAGES, Difference, Exact, Followed, Loss, change, difference, on_host
+from cxrbench.platforms.gate import (
+    IMAGES,
+    Exact,
+    Followed,
+    Loss,
+    TensorDifference,
+    change,
+    difference,
+    on_host,
+)
 
 _REPLAYED = 3  # steps without hooks on a device that records its steps: the last of them is replayed
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of an AdamW whose groups do not name them (platforms/adamw.py)
@@ -81,7 +90,7 @@ def _copies(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 def judge(
     stepped: Stepped, start: Start, batches: list[Any], compare: bool = True
-) -> tuple[list[Difference], str]:
+) -> tuple[list[TensorDifference], str]:
     """The differences of the step on the last of ``batches`` from the exact one, and a digest of its bits.
 
     The batches before it are trained on first, so that AdamW's moments and what a defect may keep are there.
@@ -98,7 +107,7 @@ def judge(
     followed.end()
     stepped.platform.synchronise()
     buffers = _copies(stepped.network.named_buffers())
-    found = list[Difference]()
+    found = list[TensorDifference]()
     if compare:
         found += _of_batch(start.batch, batch)
         found += exact.of_calls(followed.calls, _gradients(stepped.network), buffers, loss)
@@ -113,7 +122,7 @@ def judge(
     return found, _digest([*gradients.values(), *after.weights.values(), *after.averaged.values()])
 
 
-def _of_batch(exact: Any, batch: Any) -> Iterator[Difference]:
+def _of_batch(exact: Any, batch: Any) -> Iterator[TensorDifference]:
     """Yield how far a batch on the device is from the one that the CPU makes."""
     for place, (right, value) in enumerate(zip(tree_leaves(exact), tree_leaves(batch), strict=True)):
         if isinstance(right, Tensor):
@@ -134,7 +143,7 @@ def _digest(tensors: list[Tensor]) -> str:
 
 def _updates(
     stepped: Stepped, exact: Exact, before: _Tensors, after: _Tensors, gradients: dict[str, Tensor]
-) -> Iterator[Difference]:
+) -> Iterator[TensorDifference]:
     """Yield the differences of AdamW and of the average, from the gradients and moments that were there."""
     names = {of: name for name, of in stepped.network.named_parameters()}
     for group in stepped.optimizer.param_groups:

@@ -21,7 +21,7 @@ from cxrbench.study.config import CompileOptions, Compiler
 from cxrbench.study.names import UserError
 from cxrbench.study.platforms import installed
 
-DEVICES = Path("/dev")
+DEVICE_FOLDER = Path("/dev")
 DEFAULT_CACHE = "/var/tmp/neuron-compile-cache"  # Neuron's own
 TAG = "cxrbench"  # by which neuron-monitor finds the processes of a cell
 RUNTIME = {
@@ -49,8 +49,8 @@ _NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "fuse.ssh
 
 def why_not(platform: str) -> str | None:
     """The reason a Neuron platform cannot run on this machine, or None."""
-    if not any(DEVICES.glob("neuron[0-9]*")):
-        return f"there is no Neuron device on this machine ({DEVICES / 'neuron0'} does not exist)"
+    if not any(DEVICE_FOLDER.glob("neuron[0-9]*")):
+        return f"there is no Neuron device on this machine ({DEVICE_FOLDER / 'neuron0'} does not exist)"
     wanted = f"requirements/{platform}.txt, see docs/neuron.md"
     if (version := installed("torch-neuronx")) is None:
         return f"torch-neuronx is not installed here (install {wanted})"

@@ -24,10 +24,10 @@ from cxrbench.statistics.sources import MIN_RUNS, sources
 from cxrbench.study.config import NihSource, Study
 from cxrbench.study.names import Cell
 
-Scored = Mapping[Cell, Scores]
+ScoresByCell = Mapping[Cell, Scores]
 
 
-def with_spreads(scored: Scored, cells: Sequence[Cell]) -> tuple[dict[Cell, Scores], pd.DataFrame]:
+def with_spreads(scored: ScoresByCell, cells: Sequence[Cell]) -> tuple[dict[Cell, Scores], pd.DataFrame]:
     """The scores of ``cells`` with what comparisons of them need, and the spread of each setting over its
     seeds, of all patients and of subgroups (spread.csv).
 
@@ -63,7 +63,7 @@ def _compared(estimate: CellEstimate, distinct: list[CellEstimate]) -> CellEstim
 
 
 def comparison_tables(
-    scored: Scored,
+    scored: ScoresByCell,
     spreads: pd.DataFrame,
     cells: pd.DataFrame,
     metrics: pd.DataFrame,
@@ -96,7 +96,7 @@ def comparison_tables(
     }
 
 
-def _sources(scored: Scored, cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return the variance of a score by source, for the images that most runs on real radiographs scored.
 
     Settings of a network that differ in precision or arithmetic alone are compared.

@@ -31,7 +31,7 @@ from cxrbench.statistics.components import ALPHA, MIN_SEEDS, between_platforms
 from cxrbench.statistics.estimates import CellEstimate
 from cxrbench.statistics.metrics import DEFINITIONS, ENDPOINT, MACRO, METRICS
 from cxrbench.statistics.parity import Margins, Seeds, compared_seeds, margin_of, p_family, verdict_on
-from cxrbench.statistics.pilot import parts_of, power
+from cxrbench.statistics.pilot import power, variance_parts
 from cxrbench.statistics.power import FEWEST_SEEDS, Design
 from cxrbench.statistics.shares import AND_PROCESSOR
 from cxrbench.statistics.sources import MIN_RUNS
@@ -183,14 +183,14 @@ def powers(cells: Mapping[Cell, CellEstimate], judged: pd.DataFrame) -> pd.DataF
             for name in (row["dataset_a"], row["dataset_b"])
         ]
         a, b = ({seed: _endpoint_of(cell) for seed, cell in side.items()} for side in sides)
-        parts = parts_of(a, b, 0, row["n_patients"], paired=True)
+        variance = variance_parts(a, b, 0, row["n_patients"], paired=True)
+        cases = {"as_measured": variance, "at_worst": variance.at_worst()}
         place = {name: row[name] for name in POWER_COLUMNS if name in row}
         for count in range(FEWEST_SEEDS, MOST_SEEDS + 1):
-            design = Design(parts.patients, count)
-            both = (power(of, design, row["margin"]) for of in (parts, parts.at_worst()))
-            found = dict(zip(("as_measured", "at_worst"), both, strict=True))
+            design = Design(variance.patients, count)
+            found = {name: power(case, design, row["margin"]) for name, case in cases.items()}
             subsets = _subsets(a, b, count, row["margin"])
-            rows.append(place | {"seeds": count, "patients": parts.patients, "subsets": subsets} | found)
+            rows.append(place | {"seeds": count, "patients": variance.patients, "subsets": subsets} | found)
     return pd.DataFrame(rows, columns=POWER_COLUMNS)
 
 

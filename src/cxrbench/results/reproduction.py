@@ -51,8 +51,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Notes to be read first, and the lines that follow."""
+class Reproduction:
+    """How a fresh run of a cell compares with the recorded one: notes to be read first, and lines."""
 
     notes: list[str]
     lines: list[Line] = field(default_factory=list)
@@ -77,28 +77,28 @@ class Comparison:
         return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
 
 
-def compare(cell: Cell, fresh: Path, recorded: Path) -> Comparison:
+def compare(cell: Cell, fresh: Path, recorded: Path) -> Reproduction:
     """Compare the evidence of ``cell`` in its folder ``fresh`` with that below the root ``recorded``."""
     mine = check_evidence(fresh, cell)
     if not (cell.folder(recorded) / RECORD).exists():
         note = f"status {mine.status}; nothing is recorded of it, so nothing is judged"
         values = _values(_estimate(fresh)) if mine.status == "ok" else {}
-        return Comparison([note], [_not_judged(name, value, np.nan) for name, value in values.items()])
+        return Reproduction([note], [_not_judged(name, value, np.nan) for name, value in values.items()])
     theirs = check_evidence(cell.folder(recorded), cell)
     if mine == theirs:
-        return Comparison(["train the cell again to compare two runs"], itself=True)
+        return Reproduction(["train the cell again to compare two runs"], itself=True)
     notes = [*_changes(mine, theirs), *_where(mine, theirs)]
     if mine.status != "ok" or theirs.status != "ok":
         notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
         same = mine.status == theirs.status
-        return Comparison(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
+        return Reproduction(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
     same = mine.predictions_sha256 == theirs.predictions_sha256
     if not same and mine.recipe_hash == theirs.recipe_hash:
         notes.append(_rounding(mine, theirs, recorded))
     scores = _scores(cell, _estimate(fresh), recorded)
     if same:
         scores = [replace(line, inside=True) for line in scores]
-    return Comparison(notes, [*scores, _speed(mine, theirs, recorded)], identical=same)
+    return Reproduction(notes, [*scores, _speed(mine, theirs, recorded)], identical=same)
 
 
 def tolerances(cell: Cell, recorded: Path) -> list[Line]:

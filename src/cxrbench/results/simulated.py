@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cxrbench.statistics.metrics import METRICS as METRICS_OF_SCORES
-from cxrbench.statistics.metrics import PLAIN, TUNED, as_title
+from cxrbench.statistics.metrics import METRICS, PLAIN, TUNED, as_title
 
 
 class Simulation(NamedTuple):
@@ -64,7 +63,7 @@ ONE, MEAN, FIXED = "one network", "mean of three", ", thresholds fixed"
 
 # labels in the column ``metric`` of MEANS, by (label, metric) of a cell's table; no label: of each finding
 def _titles(*names: str, single: bool = False) -> dict[tuple[str, str], str]:
-    keys = [("" if single else METRICS_OF_SCORES[name].label, name) for name in names]
+    keys = [("" if single else METRICS[name].label, name) for name in names]
     return {key: as_title(*key) for key in keys}
 
 
@@ -72,7 +71,7 @@ F1_WHOLE = _titles("f1_macro", "f1_weighted", "f1_micro", "f1_samples")
 PRECISION_WHOLE = _titles("average_precision")
 CALIBRATION_WHOLE = _titles(*PLAIN)
 BY_FINDING = _titles("average_precision", *TUNED, single=True)
-METRICS = PRECISION_WHOLE | CALIBRATION_WHOLE | F1_WHOLE | BY_FINDING
+SIMULATED_METRICS = PRECISION_WHOLE | CALIBRATION_WHOLE | F1_WHOLE | BY_FINDING
 
 
 def rates(recorded: Path) -> dict[str, pd.Series]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cxrbench.statistics.comparison import MEAN_NAMES, Comparison, Verdict
-from cxrbench.statistics.pilot import SOURCES, Needs, Parts
+from cxrbench.statistics.pilot import SOURCES, Needs, VarianceParts
 
 _BAR = 20  # characters of a bar that is the whole variance
 _OPENINGS = {
@@ -206,17 +206,17 @@ def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
-def variance(parts: Parts | None) -> Iterator[str]:
-    """Lines with the variance of a difference by source, a bar each; none where there are no parts.
+def variance(by_source: VarianceParts | None) -> Iterator[str]:
+    """Lines with the variance of a difference by source, a bar each; none without a variance.
 
     >>> from cxrbench.statistics import compare_runs
     >>> from cxrbench.statistics.examples import predictions
     >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
-    >>> _, *sources = variance(compare_runs(a, b).main_parts)
+    >>> _, *sources = variance(compare_runs(a, b).main_variance)
     >>> [source.split("#")[0].strip() for source in sources[1:]]
     ['patients x run  82%', 'run             18%']
     """
-    rows = parts.rows() if parts else []
+    rows = by_source.rows() if by_source else []
     total = sum(row["variance"] for row in rows)
     if not total:
         return

@@ -40,14 +40,14 @@ from cxrbench.statistics.components import (
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import CERTAIN, ENDPOINT, FEWEST_POSITIVE, CellEstimate, estimate
 from cxrbench.statistics.parity import compared_seeds, holm
-from cxrbench.statistics.pilot import Needs, Parts, needs, parts_of
-from cxrbench.statistics.runs import Runs, Source, aligned, read_runs, same_files
+from cxrbench.statistics.pilot import Needs, VarianceParts, needs, variance_parts
+from cxrbench.statistics.runs import Runs, RunsSource, aligned_runs, read_runs, same_files
 from cxrbench.statistics.sample import sample_of, validation_of
 
 MARGIN, LABEL_MARGIN = 0.01, 0.02
 FEWEST_PATIENTS = 10  # in all: with fewer, no variance over patients can be trusted
 _RANKED = ("auroc", "average_precision")
-METRICS = (*_RANKED, "f1_macro", "f1_micro")
+METRICS_OF_RUNS = (*_RANKED, "f1_macro", "f1_micro")
 _MEANS = (ENDPOINT, "macro", "all")
 MEAN_NAMES = {
     (ENDPOINT, "auroc"): "mean AUROC",
@@ -75,8 +75,8 @@ class Comparison:
     """What :func:`compare_runs` found.
 
     ``rows``: a dictionary per metric and label with the same keys in all, None where undefined; the first is
-    the main row. ``notes`` are for the reader. ``parts``: the variance of a mean's difference by source, by
-    metric and label, where each side has two runs. ``reference``: whether A is one run and B is a reference.
+    the main row. ``notes`` are for the reader. ``variances``: the parts of a mean's, by metric and label,
+    where each side has two runs. ``reference``: whether A is one run and B is a reference.
 
     >>> row = {"metric": "auroc", "label": "macro", "verdict": "different"}
     >>> Comparison([row], notes=[]).verdict
@@ -85,7 +85,7 @@ class Comparison:
 
     rows: list[dict[str, Any]]
     notes: list[str]
-    parts: Mapping[tuple[str, str], Parts] = field(default_factory=dict)
+    variances: Mapping[tuple[str, str], VarianceParts] = field(default_factory=dict)
     reference: bool = False
 
     @property
@@ -99,24 +99,24 @@ class Comparison:
         return str(self.main["verdict"])
 
     @property
-    def main_parts(self) -> Parts | None:
+    def main_variance(self) -> VarianceParts | None:
         """The variance of the main difference; None with one run on a side."""
-        return self.parts.get((self.main["metric"], self.main["label"]))
+        return self.variances.get((self.main["metric"], self.main["label"]))
 
     @property
     def variance(self) -> list[dict[str, Any]]:
-        """The same as rows of source, variance and fraction of the whole."""
-        return self.main_parts.rows() if self.main_parts else []
+        """The same as rows of source, variance and fraction of their sum."""
+        return self.main_variance.rows() if self.main_variance else []
 
     @property
     def needs(self) -> Needs | None:
         """What would settle the main row; None with one run on a side."""
-        return needs(self.main_parts, self.main["margin"]) if self.main_parts else None
+        return needs(self.main_variance, self.main["margin"]) if self.main_variance else None
 
 
 def compare_runs(
-    a: Source,
-    b: Source,
+    a: RunsSource,
+    b: RunsSource,
     margin: float = MARGIN,
     label_margin: float = LABEL_MARGIN,
     *,
@@ -147,7 +147,7 @@ def compare_runs(
             raise UserError(f"{name} {value:g}: a margin is above zero")
     sides = [read_runs(s, name, columns, logits, findings) for s, name in zip((a, b), names, strict=True)]
     chosen, notes = _against(*sides) if reference else _compared(*sides)
-    first, second, more = aligned(*chosen, common)
+    first, second, more = aligned_runs(*chosen, common)
     scored = _scored(first, positive_patients), _scored(second, positive_patients)
     notes = [*_itself(*sides), *notes, *more]
     return judged(*scored, (margin, label_margin), notes, first.numbered and second.numbered, reference)
@@ -203,7 +203,7 @@ def _scored(side: Runs, positive_patients: int) -> dict[int, CellEstimate]:
     def score(table: pd.DataFrame) -> CellEstimate:
         val = validation_of(table)
         wanted = (*_RANKED, "f1", "f1_micro") if val is not None else _RANKED
-        return estimate(sample_of(table), val, positive_patients, wanted).only(*METRICS)
+        return estimate(sample_of(table), val, positive_patients, wanted).only(*METRICS_OF_RUNS)
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return dict(zip(side.tables, pool.map(score, side.tables.values()), strict=True))
@@ -245,12 +245,12 @@ def judged(
     rows = [row | design for row in rows]
     main = next((row for row in rows[:2] if row["difference"] is not None), rows[0])
     rows.insert(0, rows.pop(rows.index(main)))
-    parts = {
-        (metric, label): parts_of(sides[0], sides[1], k, sample.n_clusters, paired)
+    variances = {
+        (metric, label): variance_parts(sides[0], sides[1], k, sample.n_clusters, paired)
         for k, (label, metric) in enumerate(cell.keys)
         if label not in sample.names and min(len(a), len(b)) > 1
     }
-    return Comparison(rows, list(dict.fromkeys([*_about(cell, rows, a, b), *notes])), parts, reference)
+    return Comparison(rows, list(dict.fromkeys([*_about(cell, rows, a, b), *notes])), variances, reference)
 
 
 def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:
@@ -326,7 +326,7 @@ def _rows(
     fewest = len(sides[1]) if reference else min(map(len, sides))
     p = np.where(known, 1.0, difference.p_among_many(fewest) if fewest > 1 else difference.p_different())
     corrected = np.full(len(p), np.nan)
-    for metric in METRICS:
+    for metric in METRICS_OF_RUNS:
         family = [k for k, (label, of) in enumerate(cell.keys) if of == metric and label in names]
         corrected[family] = holm(p[family])
     rows = []
@@ -359,7 +359,7 @@ def _rows(
 
 def _place(label: str, metric: str) -> tuple[int, int]:
     """Where a row stands: by metric, the endpoint and means before findings, which keep their order."""
-    return METRICS.index(metric), _MEANS.index(label) if label in _MEANS else len(_MEANS)
+    return METRICS_OF_RUNS.index(metric), _MEANS.index(label) if label in _MEANS else len(_MEANS)
 
 
 def _same_scores(a: Mapping[int, CellEstimate], b: Mapping[int, CellEstimate], paired: bool) -> np.ndarray:

@@ -44,7 +44,7 @@ def scored() -> tuple[Sample, Thresholds]:
     return sample_of(table), choose_thresholds(sample_of(table, "val"))
 
 
-class Cell(NamedTuple):
+class RunName(NamedTuple):
     """The name of a run."""
 
     dataset: str
@@ -53,11 +53,11 @@ class Cell(NamedTuple):
     seed: int
 
 
-def cells(seeds: int = 3) -> dict[Cell, CellEstimate]:
+def cells(seeds: int = 3) -> dict[RunName, CellEstimate]:
     """Estimates of ``seeds`` runs on each of the platforms ``one`` and ``two``, by name.
 
     >>> {name.platform: name.seed for name in cells()}  # the last seed of each
     {'one': 2, 'two': 2}
     """
-    names = [Cell("drawn", "net", platform, seed) for platform in ("one", "two") for seed in range(seeds)]
+    names = [RunName("drawn", "net", platform, seed) for platform in ("one", "two") for seed in range(seeds)]
     return {name: estimate_cell(predictions(number, patients=150)) for number, name in enumerate(names)}

@@ -33,20 +33,20 @@ SOURCES = ("patients", "patients x run", "run")
 
 
 @dataclass(frozen=True)
-class Parts:
+class VarianceParts:
     """The variance of one difference by source: ``shared``, and ``by_run`` and ``run`` of one run on each
     side.
 
-    ``whole`` has the three of the means as they were compared, which add up to the squared standard error.
+    ``of_means`` has the three of the means as compared, which add up to the squared standard error.
     ``paired`` says whether runs were compared one by one, ``runs`` how many a side has at least; ``freedom``
-    are the degrees of freedom of the patients' variance.
+    are the degrees of freedom of the patients' variance; ``worst`` are ``by_run`` and ``run`` at worst.
 
-    >>> parts = Parts((1e-6, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
-    >>> {row["source"]: row["fraction"] for row in parts.rows()}, parts.at_worst().by_run
+    >>> variance = VarianceParts((1e-6, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
+    >>> {row["source"]: row["fraction"] for row in variance.rows()}, variance.at_worst().by_run
     ({'patients': 0.25, 'patients x run': 0.5, 'run': 0.25}, 4e-05)
     """
 
-    whole: tuple[float, float, float]
+    of_means: tuple[float, float, float]
     shared: float
     by_run: float
     run: float
@@ -57,15 +57,14 @@ class Parts:
     worst: tuple[float, float]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Rows of source, variance and fraction of the whole."""
-        total = sum(self.whole)
-        shares = [part / total if total else None for part in self.whole]
+        """Rows of source, variance and fraction of their sum."""
+        total = sum(self.of_means)
         return [
-            {"source": source, "variance": part, "fraction": share}
-            for source, part, share in zip(SOURCES, self.whole, shares, strict=True)
+            {"source": source, "variance": variance, "fraction": variance / total if total else None}
+            for source, variance in zip(SOURCES, self.of_means, strict=True)
         ]
 
-    def at_worst(self) -> Parts:
+    def at_worst(self) -> VarianceParts:
         """The same where runs of one number have nothing in common; never better than as measured, which the
         few runs of a pilot would sometimes say."""
         by_run, run = self.worst
@@ -89,90 +88,100 @@ class Needs:
     patients_needed_at_worst: int | None
 
 
-def parts_of(
-    a: Mapping[int, Estimate], b: Mapping[int, Estimate], k: int, patients: int, paired: bool
-) -> Parts:
-    """The variance of the difference in column ``k`` by source; each side has two runs or more.
+def variance_parts(
+    a: Mapping[int, Estimate], b: Mapping[int, Estimate], column: int, patients: int, paired: bool
+) -> VarianceParts:
+    """The variance of the difference in a column by source; each side has two runs or more.
 
     >>> from cxrbench.statistics.auroc import auroc
     >>> from cxrbench.statistics.examples import predictions
     >>> from cxrbench.statistics.sample import sample_of
-    >>> a, b = ({s: auroc(sample_of(predictions(10 * k + s))) for s in range(3)} for k in (0, 1))
-    >>> parts = parts_of(a, b, 0, patients=40, paired=True)
-    >>> parts.runs, [f"{part:.1e}" for part in parts.whole]
+    >>> a, b = ({run: auroc(sample_of(predictions(side + run))) for run in range(3)} for side in (0, 10))
+    >>> variance = variance_parts(a, b, 0, patients=40, paired=True)
+    >>> variance.runs, [f"{of_source:.1e}" for of_source in variance.of_means]
     (3, ['0.0e+00', '5.6e-04', '0.0e+00'])
     """
-    sides = [[_column(run, k) for run in side.values()] for side in (a, b)]
+    sides = [[_column(run, column) for run in side.values()] for side in (a, b)]
     influence = mean_influence(sides[0]) - mean_influence(sides[1])
     groups = [[between_networks(*pair) for pair in zip(*sides, strict=True)]] if paired else sides
+    sizes = [len(group) for group in groups]
     of_patients = float((influence**2).sum())
-    by_run, observed = (
-        [float(part(group)[0]) for group in groups] for part in (patient_sampling_variance, seed_variance)
-    )
-    luck = sum(part / len(group) for part, group in zip(by_run, groups, strict=True))
-    seen = sum(part / len(group) for part, group in zip(observed, groups, strict=True))
-    apart = [[float(part(side)[0]) for side in sides] for part in (patient_sampling_variance, seed_variance)]
-    counted = min(float(run.freedom[0]) for side in sides for run in side)
-    shared = max(of_patients - luck, 0.0)
-    return Parts(
-        whole=(shared, of_patients - shared, max(seen - luck, 0.0)),
+    by_run, between_runs = _run_variances(groups)
+    by_run_of_means = sum(variance / size for variance, size in zip(by_run, sizes, strict=True))
+    observed_of_means = sum(variance / size for variance, size in zip(between_runs, sizes, strict=True))
+    worst_by_run, worst_between_runs = map(sum, _run_variances(sides))
+    least_freedom = min(float(run.freedom[0]) for side in sides for run in side)
+    shared = max(of_patients - by_run_of_means, 0.0)
+    return VarianceParts(
+        of_means=(shared, of_patients - shared, max(observed_of_means - by_run_of_means, 0.0)),
         shared=shared,
         by_run=sum(by_run),
-        run=max(sum(observed) - sum(by_run), 0.0),
+        run=max(sum(between_runs) - sum(by_run), 0.0),
         paired=paired,
         runs=min(map(len, sides)),
         patients=patients,
-        freedom=min(counted, float(effective_clusters(influence)[0])),
-        worst=(sum(apart[0]), max(sum(apart[1]) - sum(apart[0]), 0.0)),
+        freedom=min(least_freedom, float(effective_clusters(influence)[0])),
+        worst=(worst_by_run, max(worst_between_runs - worst_by_run, 0.0)),
     )
 
 
-def _column(run: Estimate, k: int) -> Estimate:
-    return Estimate(run.value[k : k + 1], run.influence[:, k : k + 1], run.freedom[k : k + 1])
+def _column(run: Estimate, column: int) -> Estimate:
+    kept = slice(column, column + 1)
+    return Estimate(run.value[kept], run.influence[:, kept], run.freedom[kept])
 
 
-def power(parts: Parts, design: Design, margin: float) -> float:
+def _run_variances(groups: list[list[Estimate]]) -> tuple[list[float], list[float]]:
+    """Of each group the variance that a single run's patients make, and the one observed between runs."""
+    return (
+        [float(patient_sampling_variance(group)[0]) for group in groups],
+        [float(seed_variance(group)[0]) for group in groups],
+    )
+
+
+def power(variance: VarianceParts, design: Design, margin: float) -> float:
     """The probability of "equivalent" within ``margin`` at a true difference of zero.
 
-    >>> parts = Parts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
-    >>> round(power(parts, Design(patients=500, seeds=3), margin=0.01), 2)
+    >>> variance = VarianceParts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
+    >>> round(power(variance, Design(patients=500, seeds=3), margin=0.01), 2)
     0.52
     """
-    scale = parts.patients / design.patients
-    shared, luck = parts.shared * scale, parts.by_run * scale / design.seeds
-    total = shared + luck + parts.run / design.seeds
+    scale = variance.patients / design.patients
+    shared, by_run = variance.shared * scale, variance.by_run * scale / design.seeds
+    total = shared + by_run + variance.run / design.seeds
     if total == 0:
         return 1.0
-    freedom = (design.seeds - 1) * (1 if parts.paired else 2)
-    of_patients = max(parts.freedom / scale, 1.0)
-    seen = (luck + parts.run / design.seeds) * chi_squared(freedom)
+    run_freedom = (design.seeds - 1) * (1 if variance.paired else 2)
+    patient_freedom = max(variance.freedom / scale, 1.0)
+    observed = (by_run + variance.run / design.seeds) * chi_squared(run_freedom)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mixed = (shared + seen) ** 2 / (seen**2 / freedom + shared**2 / of_patients)
-    mixed = np.minimum(np.maximum(mixed, design.seeds - 1), of_patients)
-    beyond = seen > luck
-    reach = stdtrit(np.where(beyond, mixed, of_patients), 1 - ALPHA)
-    room = margin - reach * np.sqrt(shared + np.where(beyond, seen, luck))
+        freedom = (shared + observed) ** 2 / (observed**2 / run_freedom + shared**2 / patient_freedom)
+    freedom = np.minimum(np.maximum(freedom, design.seeds - 1), patient_freedom)
+    exceeds = observed > by_run  # else patients alone make the interval
+    quantile = stdtrit(np.where(exceeds, freedom, patient_freedom), 1 - ALPHA)
+    room = margin - quantile * np.sqrt(shared + np.where(exceeds, observed, by_run))
     inside = 2 * ndtr(room / np.sqrt(total)) - 1
     return float(np.maximum(inside, 0).mean())
 
 
-def needs(parts: Parts, margin: float, runs: int | None = None, patients: int | None = None) -> Needs:
+def needs(
+    variance: VarianceParts, margin: float, runs: int | None = None, patients: int | None = None
+) -> Needs:
     """The power of a comparison of so many ``runs`` and ``patients``, the pilot's own by default, and
     what 80 % takes.
 
-    >>> parts = Parts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
-    >>> found = needs(parts, margin=0.01)
-    >>> found.runs_needed_as_measured, found.runs_needed_at_worst
+    >>> variance = VarianceParts((0, 2e-6, 1e-6), 0, 2e-5, 1e-5, True, 10, 500, 400.0, (4e-5, 2e-5))
+    >>> need = needs(variance, margin=0.01)
+    >>> need.runs_needed_as_measured, need.runs_needed_at_worst
     (5, 7)
     """
-    design = Design(patients or parts.patients, max(runs or parts.runs, 2))
-    found: dict[str, Any] = {}
-    for name, of in (("as_measured", parts), ("at_worst", parts.at_worst())):
+    design = Design(patients or variance.patients, max(runs or variance.runs, 2))
+    columns: dict[str, Any] = {}
+    for name, case in (("as_measured", variance), ("at_worst", variance.at_worst())):
 
-        def chance(other: Design, of: Parts = of) -> float:
-            return power(of, other, margin)
+        def chance(other: Design, case: VarianceParts = case) -> float:
+            return power(case, other, margin)
 
-        found[f"power_{name}"] = chance(design)
-        found[f"runs_needed_{name}"] = fewest("seeds", chance, design)
-        found[f"patients_needed_{name}"] = fewest("patients", chance, design)
-    return Needs(margin=margin, runs=design.seeds, patients=design.patients, **found)
+        columns[f"power_{name}"] = chance(design)
+        columns[f"runs_needed_{name}"] = fewest("seeds", chance, design)
+        columns[f"patients_needed_{name}"] = fewest("patients", chance, design)
+    return Needs(margin=margin, runs=design.seeds, patients=design.patients, **columns)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from glob import glob, has_magic
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ from cxrbench.statistics.predictions import (
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 _NUMBER = re.compile(r"(?:seed|run)[ _-]?(\d+)", re.IGNORECASE)
-Source = str | Path | Mapping[int, pd.DataFrame]
+RunsSource = str | Path | Mapping[int, pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -88,30 +89,40 @@ def find_files(source: str | Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = _in_folder(path) or [file for folder in path.glob("seed*") for file in _in_folder(folder)]
-        if not found:
+        files = _in_folder(path) or [file for folder in path.glob("seed*") for file in _in_folder(folder)]
+        if not files:
             raise UserError(
                 f"{path}: a folder without predictions; name one with a CSV, CSV.gz or Parquet file for each "
                 "run, or with folders seed0, seed1 and so on"
             )
     elif has_magic(str(source)):
-        matched = [Path(name) for name in glob(str(source), recursive=True)]
-        found = [file for match in matched for file in (_in_folder(match) if match.is_dir() else [match])]
-        if not found:
+        paths = [Path(name) for name in glob(str(source), recursive=True)]
+        files = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
+        if not files:
             raise UserError(f"{source}: no file matches this pattern; check it, and quote it in a shell")
     else:
         raise UserError(f"{source}: there is no such file or folder; check the path")
-    return sorted(found, key=lambda file: (run_number(file) is None, run_number(file) or 0, str(file)))
+    return sorted(files, key=lambda file: (run_number(file) is None, run_number(file) or 0, str(file)))
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    if (alone := folder / FILE).is_file():  # beside it a run may keep other tables
-        return [alone]
+    if (predictions := folder / FILE).is_file():  # beside it a run may keep other tables
+        return [predictions]
     return [file for file in folder.glob("*") if file.name.lower().endswith(ENDINGS) and file.is_file()]
 
 
+class _Read(NamedTuple):
+    """A file or table of predictions: where it is from, the ``number`` of its run, and notes on it."""
+
+    place: str
+    path: Path | None
+    number: int | None
+    table: pd.DataFrame
+    notes: list[str]
+
+
 def read_runs(
-    source: Source,
+    source: RunsSource,
     name: str,
     columns: Mapping[str, str] | None = None,
     logits: bool = False,
@@ -130,35 +141,35 @@ def read_runs(
     if isinstance(source, Mapping):
         if not source:
             raise UserError(f"{name}: there are no runs; give at least one table")
-        parts: list[tuple[str, Path | None, pd.DataFrame, list[str]]] = [
-            (place := f"{name}, run {number}", None, *checked(table, place, logits))
+        read = [
+            _Read(place, None, number, *checked(table, place, logits))
             for number, table in source.items()
+            for place in [f"{name}, run {number}"]
         ]
-        numbers: list[int | None] = list(source)
     else:
-        files = find_files(source)
-        parts = [(str(file), file, *load_predictions(file, columns, logits, several=True)) for file in files]
-        numbers = [run_number(file) for file in files]
-    runs: dict[int, tuple[str, Path | None, pd.DataFrame]] = {}
-    notes = dict.fromkeys(f"{name}: {note}" for _, _, _, lacking in parts for note in lacking)
+        read = [
+            _Read(str(file), file, run_number(file), *load_predictions(file, columns, logits, several=True))
+            for file in find_files(source)
+        ]
+    runs: dict[int, _Read] = {}
     numbered = True
-    for (place, path, table, _), number in zip(parts, numbers, strict=True):
-        for own, part in _by_seed(table, number):
-            if own is None:
-                numbered, own = False, -1 - len(runs)  # pairs with no other
-            if own in runs:
+    for file in read:
+        for number, table in _by_seed(file.table, file.number):
+            if number is None:
+                numbered, number = False, -1 - len(runs)  # pairs with no other
+            if number in runs:
                 raise UserError(
-                    f"{place}: run {own} of {name} is in {runs[own][0]} too; keep one of them, or write the "
-                    "number of a run into the file's name as seedN"
+                    f"{file.place}: run {number} of {name} is in {runs[number].place} too; keep one of them, "
+                    "or write the number of a run into the file's name as seedN"
                 )
-            runs[own] = place, path, _with_findings(part, findings, place)
+            runs[number] = file._replace(table=_with_findings(table, findings, file.place))
     return Runs(
         name,
-        {number: runs[number][2] for number in sorted(runs)},
-        {number: runs[number][0] for number in runs},
+        {number: runs[number].table for number in sorted(runs)},
+        {number: run.place for number, run in runs.items()},
         numbered or len(runs) == 1,
-        {number: path for number, (_, path, _) in runs.items() if path},
-        tuple(notes),
+        {number: run.path for number, run in runs.items() if run.path},
+        tuple(dict.fromkeys(f"{name}: {note}" for file in read for note in file.notes)),
     )
 
 
@@ -167,8 +178,8 @@ def _by_seed(table: pd.DataFrame, number: int | None) -> Iterator[tuple[int | No
     if SEED not in table:
         yield number, table
         return
-    for seed, part in table.groupby(SEED):
-        yield int(seed), part.drop(columns=SEED).reset_index(drop=True)
+    for seed, rows in table.groupby(SEED):
+        yield int(seed), rows.drop(columns=SEED).reset_index(drop=True)
 
 
 def _with_findings(table: pd.DataFrame, findings: Collection[str], place: str) -> pd.DataFrame:
@@ -188,12 +199,12 @@ def same_files(a: Runs, b: Runs) -> list[tuple[int, int]]:
     >>> same_files(a, b)
     [(0, 0)]
     """
-    where = {path.resolve(): number for number, path in a.files.items()}
-    both = ((where.get(path.resolve()), number) for number, path in b.files.items())
-    return [(mine, number) for mine, number in both if mine is not None]
+    of_a = {path.resolve(): number for number, path in a.files.items()}
+    pairs = ((of_a.get(path.resolve()), number) for number, path in b.files.items())
+    return [(in_a, in_b) for in_a, in_b in pairs if in_a is not None]
 
 
-def aligned(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
+def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
     """Both sides with the findings in one order, patients where one run at least has them, and the
     same images; and notes.
 
@@ -201,112 +212,118 @@ def aligned(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]:
     of two runs differ.
 
     >>> from cxrbench.statistics.examples import predictions
-    >>> a, b = (read_runs({0: predictions(k)[: 80 - 10 * k]}, name) for k, name in enumerate("AB"))
-    >>> first, second, notes = aligned(a, b, common=True)
+    >>> a, b = (read_runs({0: predictions(seed)[: 80 - 10 * seed]}, "AB"[seed]) for seed in (0, 1))
+    >>> first, second, notes = aligned_runs(a, b, common=True)
     >>> notes[0]
     '70 test images are common to all runs, of up to 80 in one'
     """
-    notes = []
-    every = [(side.sources[number], table) for side in (a, b) for number, table in side.tables.items()]
-    _same_findings(every)
-    order = [prefix + name for prefix in (LABEL, SCORE) for name in findings_of(every[0][1])]
-    every = [(place, table[[*table.columns.difference(order, sort=False), *order]]) for place, table in every]
+    runs = [(side.sources[number], table) for side in (a, b) for number, table in side.tables.items()]
+    _same_findings(runs)
+    places, tables = [place for place, _ in runs], [table for _, table in runs]
+    in_order = [prefix + name for prefix in (LABEL, SCORE) for name in findings_of(tables[0])]
+    tables = [table[[*table.columns.difference(in_order, sort=False), *in_order]] for table in tables]
     for name in ("image", "patient"):  # numbers in one file may be texts in another
-        if len({table[name].dtype.kind for _, table in every if name in table}) > 1:
-            every = [(p, t.assign(**{name: t[name].astype(str)}) if name in t else t) for p, t in every]
-    every, more = _with_patients(every)
-    notes += more
+        if len({table[name].dtype.kind for table in tables if name in table}) > 1:
+            tables = [
+                table.assign(**{name: table[name].astype(str)}) if name in table else table
+                for table in tables
+            ]
+    tables, notes = _with_patients(places, tables)
     if common:
-        shared = set.intersection(*(set(_test(table)["image"]) for _, table in every))
+        shared = set.intersection(*(set(_test(table)["image"]) for table in tables))
         if not shared:
             raise UserError(f"{a.name} and {b.name} have no test image in common; check the column image")
-        most = max(len(_test(table)) for _, table in every)
+        most = max(len(_test(table)) for table in tables)
         if most > len(shared):
             notes.append(f"{len(shared):,} test images are common to all runs, of up to {most:,} in one")
-        every = [(p, t[(t["split"] != "test") | t["image"].isin(shared)]) for p, t in every]
-    every = [(place, table.sort_values(["split", "image"], kind="stable")) for place, table in every]
-    first_place, first = every[0]
-    for place, table in every[1:]:
-        _same_images(first_place, _test(first), place, _test(table))
-    validation = [table.loc[table["split"] == "val"] for _, table in every]
+        tables = [table[(table["split"] != "test") | table["image"].isin(shared)] for table in tables]
+    tables = [table.sort_values(["split", "image"], kind="stable") for table in tables]
+    for place, table in zip(places[1:], tables[1:], strict=True):
+        _same_images(places[0], _test(tables[0]), place, _test(table))
+    validation = [table.loc[table["split"] == "val"] for table in tables]
     if not all(_same_rows(validation[0], other) for other in validation[1:]):
         notes.append("F1 is left out: the runs have different validation images, from which thresholds come")
-        every = [(place, _test(table)) for place, table in every]
-    tables = iter(table for _, table in every)
-    sides = [replace(side, tables={number: next(tables) for number in side.tables}) for side in (a, b)]
-    return sides[0], sides[1], notes
+        tables = [*map(_test, tables)]
+    of_a, of_b = tables[: len(a.tables)], tables[len(a.tables) :]
+    first = replace(a, tables=dict(zip(a.tables, of_a, strict=True)))
+    return first, replace(b, tables=dict(zip(b.tables, of_b, strict=True))), notes
 
 
 def _test(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[table["split"] == "test"]
 
 
-def _same_findings(every: list[tuple[str, pd.DataFrame]]) -> None:
-    (first_place, first), *others = every
-    for place, table in others:
-        one, two = findings_of(first), findings_of(table)
-        for here, there, names in ((first_place, place, one), (place, first_place, two)):
-            other = two if names is one else one
-            if lonely := [name for name in names if name not in other]:
-                shared = ",".join(name for name in one if name in two)
+def _same_findings(runs: list[tuple[str, pd.DataFrame]]) -> None:
+    """UserError unless each run, a place with its table, has the findings of the first."""
+    first, *others = ((place, findings_of(table)) for place, table in runs)
+    for other in others:
+        for (place, findings), (lacking_place, lacking) in ((first, other), (other, first)):
+            if missing := [name for name in findings if name not in lacking]:
+                shared = ",".join(name for name in first[1] if name in other[1])
                 remedy = (
                     f"--findings {shared} compares those that both have" if shared else "check the columns"
                 )
                 raise UserError(
-                    f"{there}: there is no finding {', '.join(lonely)}, which {here} has; {remedy}"
+                    f"{lacking_place}: there is no finding {', '.join(missing)}, which {place} has; {remedy}"
                 )
 
 
-def _with_patients(
-    every: list[tuple[str, pd.DataFrame]],
-) -> tuple[list[tuple[str, pd.DataFrame]], list[str]]:
-    """The tables with a column ``patient`` in all of them or in none, joined by image."""
-    known = [(place, table) for place, table in every if "patient" in table]
-    if len(known) in (0, len(every)):
-        return every, []
-    place, table = known[0]
-    of_image = pd.Series(table["patient"].to_numpy(), index=table["image"])
-    joined = [(p, t if "patient" in t else t.assign(patient=t["image"].map(of_image))) for p, t in every]
-    for other, rows in joined:
-        if (lost := rows["patient"].isna()).any():
-            image = rows.loc[lost, "image"].iloc[0]
+def _with_patients(places: list[str], tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], list[str]]:
+    """The tables with a column ``patient`` in all of them or in none, joined by image, and notes."""
+    with_patients = [
+        (place, table) for place, table in zip(places, tables, strict=True) if "patient" in table
+    ]
+    if len(with_patients) in (0, len(tables)):
+        return tables, []
+    source, known = with_patients[0]
+    by_image = pd.Series(known["patient"].to_numpy(), index=known["image"])
+    joined = [
+        table if "patient" in table else table.assign(patient=table["image"].map(by_image))
+        for table in tables
+    ]
+    for place, table in zip(places, joined, strict=True):
+        if (unknown := table["patient"].isna()).any():
+            image = table.loc[unknown, "image"].iloc[0]
             raise UserError(
-                f"{other}: image {image} has no patient in {place}; add a column patient to all files"
+                f"{place}: image {image} has no patient in {source}; add a column patient to all files"
             )
-    joined = [(p, t.assign(patient=t["patient"].astype(table["patient"].dtype))) for p, t in joined]
-    return joined, [f"patients are those of {place}: some files have no column patient"]
+    dtype = known["patient"].dtype
+    joined = [table.assign(patient=table["patient"].astype(dtype)) for table in joined]
+    return joined, [f"patients are those of {source}: some files have no column patient"]
 
 
-def _same_rows(one: pd.DataFrame, two: pd.DataFrame) -> bool:
+def _same_rows(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     """Whether two sorted tables have the same images, patients and labels."""
-    columns = [name for name in ("image", "patient") if name in one]
-    same = len(one) == len(two) and all(
-        (one[name].to_numpy() == two[name].to_numpy()).all() for name in columns
-    )
-    return bool(same and np.array_equal(labels_of(one), labels_of(two), equal_nan=True))
+    columns = [name for name in ("image", "patient") if name in a]
+    same = len(a) == len(b) and all((a[name].to_numpy() == b[name].to_numpy()).all() for name in columns)
+    return bool(same and np.array_equal(labels_of(a), labels_of(b), equal_nan=True))
 
 
-def _same_images(first: str, one: pd.DataFrame, second: str, two: pd.DataFrame) -> None:
-    if _same_rows(one, two):
+def _same_images(place: str, table: pd.DataFrame, other_place: str, other: pd.DataFrame) -> None:
+    """UserError, about the other table, unless both have the same images, patients and labels."""
+    if _same_rows(table, other):
         return
-    if len(one) != len(two) or (one["image"].to_numpy() != two["image"].to_numpy()).any():
-        shared = len(set(one["image"]) & set(two["image"]))
-        what = f"{second}: {len(two):,} test images, {shared:,} of them among the {len(one):,} of {first}"
+    if len(table) != len(other) or (table["image"].to_numpy() != other["image"].to_numpy()).any():
+        shared = len(set(table["image"]) & set(other["image"]))
+        of_all = f"{shared:,} of them among the {len(table):,} of {place}"
+        what = f"{other_place}: {len(other):,} test images, {of_all}"
         if not shared:
             raise UserError(f"{what}; images are joined by their names, so use the same names in both")
         raise UserError(f"{what}; --common compares those {shared:,}, or score the same images in all runs")
-    if "patient" in one and (bad := one["patient"].to_numpy() != two["patient"].to_numpy()).any():
-        image, mine, theirs = (part[bad].iloc[0] for part in (two["image"], two["patient"], one["patient"]))
+    if "patient" in table and (differ := table["patient"].to_numpy() != other["patient"].to_numpy()).any():
+        row = int(np.flatnonzero(differ)[0])
+        patient, first_patient = other["patient"].iloc[row], table["patient"].iloc[row]
         raise UserError(
-            f"{second}: {bad.sum():,} images have a different patient than in {first}, the first of them "
-            f"{image} ({mine}, there {theirs}); use one list of patients for all runs"
+            f"{other_place}: {differ.sum():,} images have a different patient than in {place}, the first of "
+            f"them {other['image'].iloc[row]} ({patient}, there {first_patient}); use one list of patients "
+            "for all runs"
         )
-    truth, other = labels_of(one), labels_of(two)
-    bad = ~((truth == other) | (np.isnan(truth) & np.isnan(other)))
-    row = int(np.flatnonzero(bad.any(axis=1))[0])
-    k = int(np.flatnonzero(bad[row])[0])
+    labels, other_labels = labels_of(table), labels_of(other)
+    differ = ~((labels == other_labels) | (np.isnan(labels) & np.isnan(other_labels)))
+    row = int(np.flatnonzero(differ.any(axis=1))[0])
+    finding = findings_of(other)[int(np.flatnonzero(differ[row])[0])]
     raise UserError(
-        f"{second}: the labels of {bad.any(axis=1).sum():,} images are not those of {first}, the first "
-        f"{two['image'].iloc[row]} ({findings_of(two)[k]}{and_more(int(bad[row].sum()) - 1)}); "
+        f"{other_place}: the labels of {differ.any(axis=1).sum():,} images are not those of {place}, the "
+        f"first {other['image'].iloc[row]} ({finding}{and_more(int(differ[row].sum()) - 1)}); "
         "score all runs against the same labels"
     )

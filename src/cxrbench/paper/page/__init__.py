@@ -29,7 +29,7 @@ from cxrbench.paper.conclusions import Conclusion, conclusions
 from cxrbench.paper.entries import named_in_sentences
 from cxrbench.paper.formats import Columns, Table, Values, table
 from cxrbench.paper.items import as_text, chosen
-from cxrbench.paper.page.links import Links, addressed, linked, marked, parts_of
+from cxrbench.paper.page.links import Links, addressed, linked, marked, marked_pieces
 from cxrbench.paper.page.pictures import page_figures
 from cxrbench.paper.results import Results, with_interval
 from cxrbench.paper.values import values_of
@@ -358,7 +358,7 @@ def _linked(links: Links, text: object, csv: str = "") -> Markup:
         addressed(visible(piece), with_terms)
         if table is None
         else linked(links.csv(table) if table else csv, visible(piece))
-        for table, piece in parts_of(str(text))
+        for table, piece in marked_pieces(str(text))
     )
     return Markup("").join(pieces)
 

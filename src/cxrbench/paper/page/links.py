@@ -18,32 +18,33 @@ from cxrbench.study.names import Cell
 
 # A place outside as sources write it, with what makes an address of it; the first that fits counts.
 _PLACES: Mapping[str, Callable[[re.Match[str]], str]] = {
-    r"https?://[\w./%#?=&~+-]*[\w/]": lambda at: at[0],
-    r"([\w-]+/[\w.-]+) ([\w./-]+\.\w+) @([0-9a-f]{7,40})": lambda at: (
-        f"https://github.com/{at[1]}/blob/{at[3]}/{at[2]}"
+    r"https?://[\w./%#?=&~+-]*[\w/]": lambda match: match[0],
+    r"([\w-]+/[\w.-]+) ([\w./-]+\.\w+) @([0-9a-f]{7,40})": lambda match: (
+        f"https://github.com/{match[1]}/blob/{match[3]}/{match[2]}"
     ),
-    r"github\.com/[\w-]+/[\w./-]*\w": lambda at: f"https://{at[0]}",
-    r"doi:(10\.\d+/[\w./-]*\w)": lambda at: f"https://doi.org/{at[1]}",
-    r"medRxiv (\d{4}(?:\.\d+){3})": lambda at: f"https://doi.org/10.64898/{at[1]}",
-    r"arXiv (\d{4}\.\d{4,5})(?: (v\d+))?": lambda at: f"https://arxiv.org/abs/{at[1]}{at[2] or ''}",
-    r"(?<![\w@./-])(?:[a-z0-9-]+\.)+(?:com|org|io)(?![\w./-])": lambda at: f"https://{at[0]}",
+    r"github\.com/[\w-]+/[\w./-]*\w": lambda match: f"https://{match[0]}",
+    r"doi:(10\.\d+/[\w./-]*\w)": lambda match: f"https://doi.org/{match[1]}",
+    r"medRxiv (\d{4}(?:\.\d+){3})": lambda match: f"https://doi.org/10.64898/{match[1]}",
+    r"arXiv (\d{4}\.\d{4,5})(?: (v\d+))?": lambda match: f"https://arxiv.org/abs/{match[1]}{match[2] or ''}",
+    r"(?<![\w@./-])(?:[a-z0-9-]+\.)+(?:com|org|io)(?![\w./-])": lambda match: f"https://{match[0]}",
 }
 _MARKED = re.compile("\ue000([^\ue001]*)\ue001([^\ue002]*)\ue002")
 
 
 def address_of(source: str) -> str:
     """The first address that a source names; empty where it names none."""
-    found = ((re.search(pattern, source), address) for pattern, address in _PLACES.items())
-    return next((address(at) for at, address in found if at), "")
+    searches = ((re.search(pattern, source), address) for pattern, address in _PLACES.items())
+    return next((address(match) for match, address in searches if match), "")
 
 
-def addressed(text: str, rest: Callable[[str], Markup] = escape) -> Markup:
-    """``text`` with the places that it names as links, and what ``rest`` makes of the words between."""
+def addressed(text: str, show_words: Callable[[str], Markup] = escape) -> Markup:
+    """``text`` with the places that it names as links, and what ``show_words`` makes of the words between."""
     for pattern, address in _PLACES.items():
-        if at := re.search(pattern, text):
-            link = linked(address(at), at[0])
-            return addressed(text[: at.start()], rest) + link + addressed(text[at.end() :], rest)
-    return rest(text)
+        if match := re.search(pattern, text):
+            before, after = text[: match.start()], text[match.end() :]
+            link = linked(address(match), match[0])
+            return addressed(before, show_words) + link + addressed(after, show_words)
+    return show_words(text)
 
 
 def linked(address: str, text: str) -> Markup:
@@ -53,23 +54,23 @@ def linked(address: str, text: str) -> Markup:
 
 def marked(values: Values) -> Values:
     """The values with marks around numbers, which say which table of results they are from."""
-    shown = {}
+    texts = {}
     for key, value in values.items():
         entry, text = entry_of(key), str(value)
         table = entry.table if entry and ":" not in entry.table else ""
-        number = len(text) < 80 and re.search(r"\d", text)
-        shown[key] = f"\ue000{table}\ue001{text}\ue002" if number else text
-    return shown
+        has_number = len(text) < 80 and re.search(r"\d", text)
+        texts[key] = f"\ue000{table}\ue001{text}\ue002" if has_number else text
+    return texts
 
 
-def parts_of(text: str) -> list[tuple[str | None, str]]:
+def marked_pieces(text: str) -> list[tuple[str | None, str]]:
     """The pieces of a text with marked values: each with its table (empty: none), or None before words."""
-    found: list[tuple[str | None, str]] = []
-    done = 0
-    for at in _MARKED.finditer(text):
-        found += [(None, text[done : at.start()]), (at[1], at[2])]
-        done = at.end()
-    return [*found, (None, text[done:])]
+    pieces: list[tuple[str | None, str]] = []
+    end = 0
+    for match in _MARKED.finditer(text):
+        pieces += [(None, text[end : match.start()]), (match[1], match[2])]
+        end = match.end()
+    return [*pieces, (None, text[end:])]
 
 
 @dataclass(frozen=True)
@@ -81,39 +82,40 @@ class Links:
 
     @cached_property
     def _results(self) -> str:
-        inside = Path(relpath(self.read.folder, self.beside)).as_posix()
-        return "" if inside == "." else f"{quote(inside)}/"
+        path = Path(relpath(self.read.folder, self.beside)).as_posix()
+        return "" if path == "." else f"{quote(path)}/"
 
-    def csv(self, name: str) -> str:
+    def csv(self, table: str) -> str:
         """The address of a table of the results."""
-        return f"{self._results}tables/{quote(name)}.csv"
+        return f"{self._results}tables/{quote(table)}.csv"
 
-    def of_cell(self, name: str, file: str = "record.json") -> str:
+    def of_cell(self, cell: str, file: str = "record.json") -> str:
         """The address of a file of a cell's evidence; empty where there is none."""
-        folder = Cell.parse(name).folder(self.read.folder / "cells")
-        return f"{self._results}cells/{quote(name)}/{file}" if (folder / file).is_file() else ""
+        folder = Cell.parse(cell).folder(self.read.folder / "cells")
+        return f"{self._results}cells/{quote(cell)}/{file}" if (folder / file).is_file() else ""
 
-    def of_value(self, table: str, head: str, first: str, text: str) -> str:
-        """Where the value of a table's column comes from, in the row that begins with ``first``."""
+    def of_value(self, table: str, column: str, row_name: str, text: str) -> str:
+        """Where the value of a table's column comes from, in the row that begins with ``row_name``."""
         if not text:
             return ""
         if table == "table_prices":
-            return self._of_prices.get((first, head), "")
+            return self._of_prices.get((row_name, column), "")
         if table == "table_literature":
-            return self._of_baselines.get(head, "") if re.match(r"\d", text) else ""
-        if table == "table_published" and head == "Source":
+            return self._of_baselines.get(column, "") if re.match(r"\d", text) else ""
+        if table == "table_published" and column == "Source":
             return self._of_comparisons.get(text, "")
         return self._of_instances.get(text, "")
 
     @cached_property
     def _of_prices(self) -> dict[tuple[str, str], str]:
         """The source of the newest price of an instance on a basis, and of the first one on demand."""
-        found: dict[tuple[str, str], str] = {}
+        addresses: dict[tuple[str, str], str] = {}
         for row in self.read.table("prices").itertuples():
             address = address_of(str(row.source))
-            found.setdefault((row.instance, "On demand before"), address if row.basis == "on_demand" else "")
-            found[row.instance, words(row.basis).capitalize()] = address
-        return found
+            on_demand = address if row.basis == "on_demand" else ""
+            addresses.setdefault((row.instance, "On demand before"), on_demand)
+            addresses[row.instance, words(row.basis).capitalize()] = address
+        return addresses
 
     @cached_property
     def _of_instances(self) -> dict[str, str]:
@@ -125,12 +127,12 @@ class Links:
     @cached_property
     def _of_baselines(self) -> dict[str, str]:
         """The address of each published table of scores, by its column."""
-        found = {}
+        addresses = {}
         for row in self.read.literature.itertuples():
             address = address_of(row.citation)
-            name = address.removeprefix("https://github.com/")
-            found[name if name != address else words(row.source)] = address
-        return found
+            repository = address.removeprefix("https://github.com/")
+            addresses[repository if repository != address else words(row.source)] = address
+        return addresses
 
     @cached_property
     def _of_comparisons(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
@@ -26,6 +26,7 @@ from cxrbench.paper.results import Results
 _SVG: Any = {"svg.hashsalt": "cxrbench", "svg.fonttype": "none", "path.simplify_threshold": 0.4}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+_LONG_NUMBER = re.compile(r"\d+\.\d{3,}")
 NARROW = 3.4  # inches of a figure on a phone
 # As they are there too: panels that belong side by side, and what takes a second to draw.
 _WIDE = ("roc", "samples", "labels", "learning_curves", "reliability", "step_parity")
@@ -46,22 +47,22 @@ def page_figures(
     read: Results, shown: Mapping[str, Item], captions: Mapping[str, str]
 ) -> dict[str, PageFigure]:
     """Draw the figures that are shown, by their names, and again those that a phone needs narrower."""
-    drawn = {
+    figures = {
         item.name: PageFigure(item, captions[item.name], picture(figure, item.name, item.alt))
         for item, figure in drawn_figures(read, shown.values())
     }
-    narrow = [item for item in shown.values() if item.name not in _WIDE]
-    for item, figure in drawn_figures(read, narrow, NARROW):
-        again = picture(figure, f"{item.name}-narrow", item.alt)
-        drawn[item.name] = replace(drawn[item.name], narrow=again)
-    return drawn
+    narrow_items = [item for item in shown.values() if item.name not in _WIDE]
+    for item, figure in drawn_figures(read, narrow_items, NARROW):
+        narrow = picture(figure, f"{item.name}-narrow", item.alt)
+        figures[item.name] = replace(figures[item.name], narrow=narrow)
+    return figures
 
 
 def picture(figure: Figure, name: str, alt: str) -> Markup:
     """``figure`` as an SVG element with ``alt``; ``name`` begins its ids, which are the page's only ones."""
-    told = {f"{_MARK}{n}": (artist, *of) for n, (artist, *of) in enumerate(_told(figure))}
-    for gid, (artist, *_) in told.items():
-        artist.set_gid(gid)
+    data_by_id = {f"{_MARK}{number}": data for number, data in enumerate(_data_of(figure))}
+    for element_id, drawn in data_by_id.items():
+        drawn.artist.set_gid(element_id)
     svg = io.StringIO()
     with mpl.rc_context(_SVG):
         if engine := figure.get_layout_engine():  # once, for the box and the picture
@@ -72,12 +73,11 @@ def picture(figure: Figure, name: str, alt: str) -> Markup:
     root = ET.fromstring(_UNSEEN.sub("\ufffd", svg.getvalue()))
     _plain(root, name)
     for group in root.iter("g"):
-        if (gid := group.attrib.pop("id", "")) in told:
-            _, series, titles = told[gid]
-            if series:
-                group.set("data-series", series)
-            _say(group, titles)
-    left, top, width, height = (float(part) for part in root.attrib["viewBox"].split())
+        if data := data_by_id.get(group.attrib.pop("id", "")):
+            if data.series:
+                group.set("data-series", data.series)
+            _add_titles(group, data.titles)
+    left, top, width, height = map(float, root.attrib["viewBox"].split())
     root.attrib.clear()
     size = {"width": f"{width * 4 / 3:.0f}", "height": f"{height * 4 / 3:.0f}"}
     root.attrib |= {
@@ -88,9 +88,13 @@ def picture(figure: Figure, name: str, alt: str) -> Markup:
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
+def _with_two_decimals(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}"
+
+
 def _plain(root: ET.Element, name: str) -> None:
     """Take namespaces, styles and unused ids out of an SVG, with two decimals in numbers."""
-    used: set[str] = set()
+    used_ids: set[str] = set()
     for parent in [*root.iter()]:
         for child in [*parent]:
             if child.tag.endswith("}style") or child.tag.endswith("}metadata"):
@@ -99,55 +103,61 @@ def _plain(root: ET.Element, name: str) -> None:
         element.tag = element.tag.partition("}")[2]
         element.text, element.tail = (element.text or "").strip(), ""
         attributes = {key.partition("}")[2] or key: value for key, value in element.attrib.items()}
-        styles = (one.partition(":") for one in attributes.pop("style", "").split(";") if one)
+        styles = (style.partition(":") for style in attributes.pop("style", "").split(";") if style)
         attributes |= {key.strip(): value.strip() for key, _, value in styles}
         attributes.pop("font-family", None)  # that of page.css
         for key, value in attributes.items():
             if key in ("d", "x", "y", "transform", "points"):
-                attributes[key] = re.sub(
-                    r"\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", " ".join(value.split())
-                )
+                attributes[key] = _LONG_NUMBER.sub(_with_two_decimals, " ".join(value.split()))
             elif key == "href" and value.startswith("#"):
                 attributes[key] = f"#{name}-{value[1:]}"
-                used.add(value[1:])
+                used_ids.add(value[1:])
             elif link := re.fullmatch(r"url\(#(.*)\)", value):
                 attributes[key] = f"url(#{name}-{link[1]})"
-                used.add(link[1])
+                used_ids.add(link[1])
         if attributes.get("transform", "").startswith("rotate(-0 "):
             del attributes["transform"]
         element.attrib.clear()
         element.attrib |= attributes
     for element in root.iter():
-        known = element.attrib.get("id", "")
-        if known in used:
-            element.attrib["id"] = f"{name}-{known}"
-        elif known and not known.startswith(_MARK):
+        element_id = element.attrib.get("id", "")
+        if element_id in used_ids:
+            element.attrib["id"] = f"{name}-{element_id}"
+        elif element_id and not element_id.startswith(_MARK):
             del element.attrib["id"]
 
 
-def _say(group: ET.Element, titles: list[str]) -> None:
+def _add_titles(group: ET.Element, titles: list[str]) -> None:
     """Give every point or line of a group its title, if there are as many."""
-    defined = {id(one) for defs in group.iter("defs") for one in defs.iter()}
-    points = [*group.iter("use")] or [one for one in group.iter("path") if id(one) not in defined]
+    definitions = {id(element) for defs in group.iter("defs") for element in defs.iter()}
+    points = [*group.iter("use")] or [path for path in group.iter("path") if id(path) not in definitions]
     if len(points) == len(titles):
         for point, title in zip(points, titles, strict=True):
             if title:
                 ET.SubElement(point, "title").text = title
 
 
-def _told(figure: Figure) -> Iterator[tuple[Any, str, list[str]]]:
-    """Yield what is drawn from data: its series, as a legend calls it, and the words of each point."""
+class _Data(NamedTuple):
+    """What is drawn from data: its ``series``, as a legend calls it, and the words of each point."""
+
+    artist: Any
+    series: str
+    titles: list[str]
+
+
+def _data_of(figure: Figure) -> Iterator[_Data]:
+    """Yield what a figure draws from data."""
     for axes in figure.axes:
-        series, scales = _legend_of(figure, axes), _Scales(axes)
+        series_by_colour, scales = _legend_of(figure), _Scales(axes)
         for artist in (*axes.lines, *axes.collections):
-            named = _own_name(artist) or series.get(_colour(artist), "")
-            if words := scales.points(artist, named):
-                yield artist, named, words
+            series = _own_name(artist) or series_by_colour.get(_colour(artist), "")
+            if titles := scales.points(artist, series):
+                yield _Data(artist, series, titles)
         for container in axes.containers:  # bars that lie
             for bar in getattr(container, "patches", []):
-                named = _own_name(container) or series.get(_colour(bar), "")
-                where = scales.word("y", bar.get_y() + bar.get_height() / 2)
-                yield bar, named, [_joined(named, where, f"{bar.get_width():.3g}")]
+                series = _own_name(container) or series_by_colour.get(_colour(bar), "")
+                place = scales.word("y", bar.get_y() + bar.get_height() / 2)
+                yield _Data(bar, series, [_joined(series, place, f"{bar.get_width():.3g}")])
 
 
 def _own_name(artist: Any) -> str:
@@ -162,21 +172,21 @@ def _joined(*words: str) -> str:
 def _colour(artist: Any) -> str:
     """The colour of a line, of points or of a bar; empty where an artist has several."""
     if isinstance(artist, Line2D | LineCollection):
-        found = to_rgba_array(artist.get_color())
+        colours = to_rgba_array(artist.get_color())
     else:
-        found = to_rgba_array(artist.get_facecolor())
-    every = {to_hex(one) for one in found}
-    return every.pop() if len(every) == 1 else ""
+        colours = to_rgba_array(artist.get_facecolor())
+    distinct = {to_hex(colour) for colour in colours}
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
-def _legend_of(figure: Figure, axes: Axes) -> dict[str, str]:
-    """What the legend calls each colour; nothing for a colour of several names."""
-    found: dict[str, str] = {}
-    for legend in filter(None, (*figure.legends, *(one.get_legend() for one in figure.axes))):
+def _legend_of(figure: Figure) -> dict[str, str]:
+    """What the legends call each colour; nothing for a colour of several names."""
+    names: dict[str, str] = {}
+    for legend in filter(None, (*figure.legends, *(axes.get_legend() for axes in figure.axes))):
         for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-            key = _colour(handle)
-            found[key] = text.get_text() if found.get(key, text.get_text()) == text.get_text() else ""
-    return found
+            colour, name = _colour(handle), text.get_text()
+            names[colour] = name if names.get(colour, name) == name else ""
+    return names
 
 
 class _Scales:
@@ -193,28 +203,28 @@ class _Scales:
         """The words of each point or interval of an artist in the order in which it draws them; of a line
         without points its series. Empty where there is nothing to say."""
         if isinstance(artist, LineCollection):
-            told = [self._interval(segment) for segment in artist.get_segments() if len(segment)]
+            places = [self._interval(segment) for segment in artist.get_segments() if len(segment)]
         elif isinstance(artist, PathCollection):
-            told = self._at(artist.get_offsets())
+            places = self._places(artist.get_offsets())
         elif not isinstance(artist, Line2D) or artist.get_transform() != self._axes.transData:
             return []
         elif artist.get_marker() in ("None", "", None):
-            told = [""] if series else []
+            places = [""] if series else []
         else:
-            told = self._at(artist.get_xydata())
-        return [_joined(self._panel, series, words) for words in told]
+            places = self._places(artist.get_xydata())
+        return [_joined(self._panel, series, place) for place in places]
 
     def word(self, axis: str, value: float) -> str:
         """The name that stands at a value of an axis of names, else the label of the axis and the value."""
         if names := self._names[axis]:
-            at = min(names, key=lambda at: abs(at - value))
-            if abs(at - value) <= 0.5:
-                above = [head for y, head in self._headings if axis == "y" and y <= value]
-                return _joined(*above[-1:], names[at])
+            nearest = min(names, key=lambda position: abs(position - value))
+            if abs(nearest - value) <= 0.5:
+                above = [heading for y, heading in self._headings if axis == "y" and y <= value]
+                return _joined(*above[-1:], names[nearest])
         label = self._axes.get_xlabel() if axis == "x" else self._axes.get_ylabel()
         return f"{' '.join(label.split())} {value:.4g}".strip()
 
-    def _at(self, points: Any) -> list[str]:
+    def _places(self, points: Any) -> list[str]:
         finite = (point for point in np.asarray(points, float) if np.isfinite(point).all())
         return [f"{self.word('y', y)}, {self.word('x', x)}" for x, y in finite]
 
@@ -230,7 +240,7 @@ def _names(axis: Axis) -> dict[float, str]:
     """The names that stand on an axis, by their places; nothing for an axis of numbers."""
     if not isinstance(axis.get_major_locator(), FixedLocator):
         return {}
-    at = [float(place) for place in axis.get_majorticklocs()]
-    names = [" ".join(name.split()) for name in axis.get_major_formatter().format_ticks(at)]
-    words = {place: name for place, name in zip(at, names, strict=True) if name}
-    return {} if any(re.fullmatch(r"[\d.]+", name) for name in words.values()) else words
+    ticks = [float(tick) for tick in axis.get_majorticklocs()]
+    labels = [" ".join(label.split()) for label in axis.get_major_formatter().format_ticks(ticks)]
+    names = {tick: label for tick, label in zip(ticks, labels, strict=True) if label}
+    return {} if any(re.fullmatch(r"[\d.]+", name) for name in names.values()) else names
