@@ -140,7 +140,7 @@ FIXED = {  # place -> reason -> texts
             *("(4 networks", "was 3.0 to 8.4 times smaller"),
         ],
         "releases and announcements of Neuron's SDK": [
-            *("SDK 2.30 on (released 2026-05-21)", "(SDK 2.33, 2026-10-19)", "announcement of 2026-05-20"),
+            *("SDK 2.30 on (released 2026-05-21)", "(SDK 2.33, 2026-10-19;"),
             "pull request 116, not merged, no date, SDK 2.29",
         ],
         "the preprint": ["(Fisher, medRxiv 2025.12.23.25342933, abstract, 2025-12-23)"],
@@ -154,8 +154,7 @@ FIXED = {  # place -> reason -> texts
                 "of fact 6",
                 "Steps 1 to 3 below",
                 "only step 5",
-                "for step 1 at 224 pixels with",
-                "such as the example, and for steps 2 and 3.",
+                "the examples of steps 1 to 3.",
                 "Steps 1 to 4 need no AWS account.",
             ),
         ],
@@ -168,7 +167,6 @@ FIXED = {  # place -> reason -> texts
         "services and terms of others": [
             *(
                 "AWS Machine Learning Blog, 2026-05-07",
-                "On 2026-07-22 a block of trn2.3xlarge cost 2.235 USD an hour",  # in test_templates.py
                 "the default is 0.",
                 "Article 28 asks",
                 "article 9 of the GDPR",

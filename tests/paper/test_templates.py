@@ -128,7 +128,7 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
     ):
         assert sentence in said(), sentence
     assert row["mixed"] == "two regions" and math.isclose(row["usd_per_hour"], 2.7396)
-    assert f"On {blocks['as_of'].max()} a block of trn2.3xlarge cost {trn2.min()} USD an hour" in said()
+    assert f"({trn2.min()} USD an hour in ap-southeast-4, {blocks['as_of'].max()}), over" in said()
     assert len(prices[prices["basis"].str.startswith("reserved")]) == 2
 
 
