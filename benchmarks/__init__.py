@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from cxrbench.common.files import cores
 from cxrbench.evidence.record import commit_of_code, cpu_name, now
-from cxrbench.study.files import cores
 from cxrbench.study.platforms import ACCELERATED, installed
 
 if TYPE_CHECKING:

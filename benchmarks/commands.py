@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import write_json
 from cxrbench.evidence.store import GATE, KEYS, UNFIT, Rows, differing, merged, read_measured
-from cxrbench.study.files import write_json
-from cxrbench.study.names import UserError
 from cxrbench.study.platforms import ACCELERATED, ENTRIES, LacksPrecision
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)

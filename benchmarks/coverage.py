@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from cxrbench.common.files import cores, write_csv
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
@@ -31,7 +32,6 @@ from cxrbench.statistics.estimates import areas_with_ends, interval
 from cxrbench.statistics.moderated import FEWEST
 from cxrbench.statistics.parity import holm
 from cxrbench.statistics.sample import Sample
-from cxrbench.study.files import cores, write_csv
 
 T = TypeVar("T")
 PATIENTS = 510  # of nih128's test part

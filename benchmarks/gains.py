@@ -15,10 +15,10 @@ from timm.optim import param_groups_weight_decay
 
 from benchmarks import measured_now, train
 from benchmarks.turns import Contender, Report, paired_blocks, paired_ratios, quartile_spread
+from cxrbench.common.errors import UserError
 from cxrbench.platforms.base import Platform
 from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
-from cxrbench.study.names import UserError
 from cxrbench.training.method import build_network
 
 _EAGER = ("plain", "channels_last", "fused AdamW")

@@ -19,6 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks import measured_now
 from benchmarks.turns import Report, in_own_process
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.packed import read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
@@ -28,7 +29,6 @@ from cxrbench.platforms.gate import WHOLE, TensorDifference
 from cxrbench.platforms.judged import AVERAGING, Start, Stepped, judge
 from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
-from cxrbench.study.names import UserError
 from cxrbench.training.method import Batch
 from cxrbench.training.steps import Steps
 

@@ -19,13 +19,13 @@ import pandas as pd
 from benchmarks import measured_now
 from benchmarks.gate import RIGHT, Kernels, Made, OfStudy, Spread, ratio, spread_of, truncated_tf32
 from benchmarks.train import packed_phantoms
+from cxrbench.common.files import write_csv
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.defects import KINDS, MODULES, OPERATORS, Defect, NoSuchDefect
 from cxrbench.platforms.emulated import to_bf16, to_tf32
 from cxrbench.platforms.gate import TensorDifference
 from cxrbench.platforms.judged import AVERAGING, Stepped, judge
 from cxrbench.study.config import Recipe
-from cxrbench.study.files import write_csv
 
 BATCH = 8
 _KERNELS = ("default", "one thread", "channels_last", "own kernels")

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from benchmarks.gate import Prepared, ready_for_the_gate, start_of
+from cxrbench.common.errors import UserError
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.gate import Loss
 from cxrbench.platforms.judged import Stepped
-from cxrbench.study.names import UserError
 
 _RATE, _DECAY = 1e-3, 0.05  # of AdamW
 

@@ -35,14 +35,14 @@ from benchmarks.commands import BENCH, Blocks, Out, Pixels, keep, print_numbers
 from benchmarks.turns import Report, paired_blocks, paired_ratios
 from cxrbench.cli import run_script
 from cxrbench.cli.words import say
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import cores
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 from cxrbench.datasets.phantom import draw
 from cxrbench.datasets.table import Images
 from cxrbench.study.config import Dataset, NihSource, TableSource
-from cxrbench.study.files import cores
-from cxrbench.study.names import UserError
 from cxrbench.study.recipe import SPLITS
 
 SOURCE = 1024  # pixels a side, as NIH publishes them

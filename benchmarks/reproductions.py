@@ -17,14 +17,15 @@ import typer
 
 from cxrbench.cli import run_script
 from cxrbench.cli.words import RECORDED, RecordedOption, say
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import write_csv
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD
 from cxrbench.evidence.store import EVIDENCE_FILES, check_evidence
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.results.reproduction import REPRODUCTIONS, compare, tolerances
 from cxrbench.statistics.predictions import scores_of
-from cxrbench.study.files import write_csv
-from cxrbench.study.names import Cell, UserError, find_cells
+from cxrbench.study.names import Cell, find_cells
 
 _NAMES = {"macro AUROC": "auroc", "macro F1": "f1"}
 

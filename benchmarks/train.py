@@ -47,15 +47,15 @@ from benchmarks.turns import (
     quartile_spread,
 )
 from cxrbench.cli.words import RECORDED
-from cxrbench.compile.audit import FILE
+from cxrbench.common.files import cores, read_csv
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.evidence.store import UNFIT
+from cxrbench.neuron.audit import FILE
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import keep_memory
 from cxrbench.study import platforms
 from cxrbench.study.config import PhantomSource, Recipe
-from cxrbench.study.files import cores, read_csv
 from cxrbench.study.platforms import ACCELERATED
 from cxrbench.training.method import build_network
 from cxrbench.training.steps import Steps

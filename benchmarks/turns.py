@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cxrbench.study.names import UserError
-from cxrbench.study.readers import shortened
+from cxrbench.common.errors import UserError, shortened
 
 Contender = Callable[[], float]  # runs a block; returns its images per second
 Report = Callable[[str], None]

@@ -19,10 +19,10 @@ from benchmarks.commands import BENCH, Out
 from benchmarks.turns import Report, in_own_process
 from cxrbench.cli import run_script
 from cxrbench.cli.words import say
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import write_json
 from cxrbench.datasets.packed import read_packed
 from cxrbench.study.config import Recipe
-from cxrbench.study.files import write_json
-from cxrbench.study.names import UserError
 from cxrbench.training.method import Batch
 from cxrbench.training.steps import Steps
 

@@ -22,18 +22,18 @@ from hypothesis import settings
 
 import forked
 from columns import SCORES
-from cxrbench.compile.audit import FILE, PACKAGES, row
-from cxrbench.compile.rules import Facts, Setting
+from cxrbench.common.files import write_csv
 from cxrbench.cost.costs import cost_table
 from cxrbench.cost.money import money_tables
 from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.packed import pack
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.sums import write_sums
+from cxrbench.neuron.audit import FILE, PACKAGES, row
+from cxrbench.neuron.rules import Facts, Setting
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import Augmentation, Limits, PhantomSource, Recipe, read_study
-from cxrbench.study.files import write_csv
 from cxrbench.training.job import Job
 from synthetic import draw_predictions
 

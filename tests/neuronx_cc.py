@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cxrbench.compile.module import fields
+from cxrbench.neuron.module import fields
 
 VERSION = "2.28.7631.0+5d0b2a3f"
 FAULTS = {  # of the machine: what is printed, and the exit code

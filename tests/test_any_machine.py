@@ -13,10 +13,10 @@ import pytest
 
 import forked
 from conftest import ROOT, clone_of_the_tree, keep_recorded, ran, small_clone
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import why_git_fails
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.sums import sign
-from cxrbench.study.files import why_git_fails
-from cxrbench.study.names import UserError
 
 GRAPH = (sys.executable, "-m", "snakemake")
 QUICK = "results/scores.json"  # soon built where few cells are recorded

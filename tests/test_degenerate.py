@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from conftest import change_record, clone_of_the_tree, keep_recorded, text_of
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.sums import write_sums
-from cxrbench.study.files import sha256_file
 from test_graph import graph
 
 CELL = "nih128-64px/resnet18/cpu/seed0"

@@ -21,7 +21,7 @@ from cxrbench.evidence.record import read_record
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper import items
 from cxrbench.paper.formats import latex
-from cxrbench.study import build
+from cxrbench.workflow import build
 from spy import put_before
 from training.trainers import wait_until
 

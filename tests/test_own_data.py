@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, TINY, blocks_of, clone_of_the_tree, must_work
+from cxrbench.common.files import sha256_file
 from cxrbench.paper.results import Results
-from cxrbench.study.files import sha256_file
 from own_images import ODD, written
 from own_images import drawn as drawn_table
 from test_graph import graph

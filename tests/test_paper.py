@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, must_fail, must_work, ran, text_of
+from cxrbench.common.files import sha256_file
 from cxrbench.paper.formats import Values, escape
 from cxrbench.paper.items import figures, keys_of, tables
 from cxrbench.paper.latex import macros
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
-from cxrbench.study.files import sha256_file
 from paper.conftest import a_paper, named_values
 
 SOURCES = {

@@ -22,10 +22,10 @@ from cxrbench.claims.ledger import (
     drifted,
     findings,
 )
+from cxrbench.common.errors import UserError
 from cxrbench.cost.prices import COLUMNS, read_prices
 from cxrbench.cost.ratios import PUBLISHED_RATIOS
 from cxrbench.study.config import read_study
-from cxrbench.study.names import UserError
 
 ROOT = Path(__file__).parents[2]
 CLAIMS, PRICES = ROOT / "data" / "claims.yaml", ROOT / "data" / "prices.csv"

@@ -16,10 +16,11 @@ import pytest
 from conftest import GONE, ROOT, SIZES, TINY, must_fail, must_work, put_at, ran
 from cxrbench.cloud import submit
 from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.config import parse_study
-from cxrbench.study.files import sha256_file
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.training.job import PRECOMPILED
 
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com"

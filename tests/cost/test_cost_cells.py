@@ -7,11 +7,11 @@ import pytest
 
 from conftest import ROOT
 from cxrbench.cli.cost_columns import costs_and_notes
+from cxrbench.common.errors import UserError
 from cxrbench.cost.costs import COST_COLUMNS, cost_table
 from cxrbench.evidence.record import RECORD, Timing
 from cxrbench.paper.cost_tables import OF_ITS_BATCH, mark
 from cxrbench.study.config import Pricing
-from cxrbench.study.names import UserError
 
 CELL = "nih128-64px/resnet18/{}/seed{}"
 NEURON = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge", "cpu": "c7a.large"})

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from cxrbench.compile.audit import read_audit
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.cost.devices import DEVICES, device_of_host
 from cxrbench.cost.estimate import (
     Network,
@@ -29,9 +30,8 @@ from cxrbench.cost.ratios import Ratio, thresholds
 from cxrbench.cost.spot import expected_hours, spot_table
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Timing
 from cxrbench.evidence.sums import write_sums
+from cxrbench.neuron.audit import read_audit
 from cxrbench.study.config import Pricing, read_study
-from cxrbench.study.files import sha256_file
-from cxrbench.study.names import UserError
 
 money = st.floats(0, 1e9, allow_subnormal=False)
 PAIR = Pricing(instances={"neuron": "trn1.2xlarge", "cuda": "g5.xlarge"})

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ran
+from cxrbench.common.errors import UserError
 from cxrbench.cost.prices import BASES, COLUMNS, REGIONS, NoPrice, newest, price, read_prices, regions
-from cxrbench.study.names import UserError
 
 HEADER = ",".join(COLUMNS)
 GOOD = "g5.xlarge,us-east-1,on_demand,1.006,A10G,1,24,1,4,16,a page,2026-07-20,,,"

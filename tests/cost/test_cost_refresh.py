@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from conftest import ROOT, must_work, serving
+from cxrbench.common.errors import UserError
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.cost.refresh import refresh
-from cxrbench.study.names import UserError
 
 HEAD = [
     "SKU", "OfferTermCode", "TermType", "Unit", "PricePerUnit", "Currency", "Instance Type", "Tenancy",

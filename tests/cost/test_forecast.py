@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SIZES, must_work
-from cxrbench.compile.audit import read_audit
 from cxrbench.cost.forecast import forecast, summary
 from cxrbench.cost.prices import read_prices
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.neuron.audit import read_audit
 from cxrbench.study.config import Study, parse_study, read_study
 from cxrbench.training.plan import Plan
 

@@ -16,10 +16,10 @@ from PIL import Image
 from tarballs import GOOD, IMAGE, member, names, source, study, tar, write_tar
 
 from conftest import must_fail
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.archives import Encoded, read_images
 from cxrbench.datasets.decoding import decode
 from cxrbench.datasets.packed import pack, read_packed
-from cxrbench.study.names import UserError
 
 OUTSIDE = "cxrbench-test-escaped.png"
 

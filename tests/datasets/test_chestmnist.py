@@ -9,6 +9,7 @@ import pytest
 from medmnist import INFO, Evaluator
 
 from columns import LABELS, SCORES
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import data_present, pack, read_packed
 from cxrbench.evidence.predictions import read_predictions, write_predictions
@@ -16,7 +17,6 @@ from cxrbench.statistics.auroc import auroc
 from cxrbench.statistics.evaluate import evaluate
 from cxrbench.statistics.sample import sample_of
 from cxrbench.study.config import ChestMnistSource, parse_study
-from cxrbench.study.names import UserError
 
 PARTS = {"train": 78_468, "val": 11_219, "test": 22_433}
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import wheel_file
 from cxrbench.datasets.packed import Packed, pack, read_packed
 from cxrbench.datasets.table_rows import read_image_table
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError
 from own_images import a_source, dicom, drawn, encoded, picture, written
 
 PAGE = (ROOT / "docs/collections.md").read_text(encoding="utf-8")

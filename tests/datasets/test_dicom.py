@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.dicom import decode_dicom
 from cxrbench.datasets.packed import pack, read_packed
-from cxrbench.study.names import UserError
 from own_images import dicom, drawn, picture, written
 
 Make = Callable[[], bytes]

@@ -22,9 +22,9 @@ from bad_server import (
 )
 
 from conftest import ROOT, cxrbench, must_fail, must_work, ran
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.download import Options, download
 from cxrbench.datasets.registry import RemoteFile, inspect, part_of, read_files
-from cxrbench.study.names import UserError
 from test_terminal import on_a_terminal
 
 __all__ = ["server"]

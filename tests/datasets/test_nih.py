@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tarballs import GOOD, member, names, source, tar, write_tar
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack, read_packed
 from cxrbench.datasets.split import assign_split
-from cxrbench.study.names import UserError
 from own_images import encoded
 
 RECORDED = "a7584e3f228e06ff85c318a2734ddd7a78d7de22c0f96a39b763d4085d5c2449"  # of nih128-64px's evidence

@@ -17,8 +17,8 @@ from tarballs import member, names, source, study, tar, write_tar
 
 from conftest import ROOT, must_fail, must_work, ran
 from cxrbench.cli import _IN_A_CLONE
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
-from cxrbench.study.names import UserError
 from own_images import encoded
 
 

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from conftest import SIZES, must_work
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.phantom import draw
 from cxrbench.datasets.split import choose_rows
-from cxrbench.study.names import UserError
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import pytest
 from PIL import ExifTags, Image, ImageFont
 
 from cxrbench.cli.data import data_sheet, pack_dataset
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.decoding import decode
 from cxrbench.datasets.odd import lines_of, oddness
 from cxrbench.datasets.packed import pack, read_packed
-from cxrbench.study.names import UserError
 from own_images import a_source, drawn, encoded, written
 
 GREY = np.kron(np.random.default_rng(0).integers(0, 256, (6, 8)), np.ones((8, 8))).astype(np.uint8)

@@ -14,12 +14,12 @@ from PIL import Image
 from tarballs import names, source
 
 from conftest import ROOT
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import write_json
 from cxrbench.datasets.decoding import in_steps
 from cxrbench.datasets.nih import check_value, checks_file, read_checks
 from cxrbench.datasets.packed import must_be_packed_from, pack, read_packed
 from cxrbench.study.config import NihSource, read_study
-from cxrbench.study.files import write_json
-from cxrbench.study.names import UserError
 from own_images import encoded
 
 REDUCED = "opencv-bilinear-256-128"

@@ -6,8 +6,8 @@ import pytest
 from medmnist import INFO
 
 from conftest import ROOT
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.registry import read_files
-from cxrbench.study.names import UserError
 
 REGISTRY = ROOT / "data/registry.csv"
 

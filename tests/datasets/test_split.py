@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import assign_split
-from cxrbench.study.names import UserError
 
 TABLE = read_nih_table()
 SIX = TABLE.iloc[:6]

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tarballs import member, tar, write_tar
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.packed import Packed, must_be_packed_from, pack, read_packed
 from cxrbench.datasets.table_rows import read_image_table
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError
 from own_images import ODD, a_source, drawn, encoded, picture, written
 
 IN_PLACE = settings(

@@ -16,13 +16,14 @@ import pytest
 
 from columns import SCORES
 from conftest import ROOT, change_record, must_fail, must_work
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.contribution import machines_of, overview, write_archive
 from cxrbench.evidence.private import clean_record, of_this_machine, without_places
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.evidence.sums import write_sums
-from cxrbench.study.files import sha256_file
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 
 OLD, NEW = (Cell("phantom-32px", "resnet18", "cpu", seed) for seed in (1, 0))
 RECORD = f"records/{NEW}/record.json"

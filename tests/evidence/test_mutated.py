@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError, create_model
 
 from conftest import GONE, put_at
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.allowed import ROWS, Versions, odd_in_record, own_lines
 from cxrbench.evidence.checks import log_problems, record_problems
 from cxrbench.evidence.contribution import overview, row_in_words
 from cxrbench.evidence.record import Record, read_json, read_record
 from cxrbench.evidence.store import merged
-from cxrbench.study.names import UserError
 from evidence.test_contribution import NEW
 from evidence.test_received import DATA, STRANGE, VALUE, rows_of
 from evidence.test_verify import places

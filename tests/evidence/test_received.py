@@ -20,6 +20,8 @@ from pydantic import ValidationError
 
 from columns import SCORES
 from conftest import ROOT, must_fail, must_work, put_at, ran
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence import allowed, private
 from cxrbench.evidence.allowed import ROWS, Versions, conforming, odd_in_record, own_lines, sentence, short
 from cxrbench.evidence.received import MOST_MEMORY, unpack, unpack_limited
@@ -29,8 +31,7 @@ from cxrbench.evidence.sums import write_sums
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.statistics.predictions import LABEL
 from cxrbench.study.config import read_study
-from cxrbench.study.files import sha256_file
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.training.repeat import FirstEpoch
 from evidence.test_contribution import (
     NEW,

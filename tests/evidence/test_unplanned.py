@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.results.matrix import cells_table
 from cxrbench.study.config import Study, read_study
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.training.plan import Plan
 
 RECORDED = ROOT / "data/recorded"

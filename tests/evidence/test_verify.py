@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from columns import LABELS, SCORES
 from conftest import GONE, ROOT, must_fail, must_work, put_at, ran
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.history import commit_problems, other_recipes
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.sums import read_sums, sums_of, write_sums
 from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
 from cxrbench.study.config import read_study
-from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell, find_cells
 
 DATA = ROOT / "data/recorded"

@@ -16,10 +16,10 @@ from jinja2 import Environment
 
 from conftest import ROOT
 from cxrbench.cli.words import in_columns, say
+from cxrbench.common.files import read_csv, read_texts, write_csv
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import escape, latex
 from cxrbench.paper.page import visible
-from cxrbench.study.files import read_csv, read_texts, write_csv
 
 OF_CATEGORY: dict[str, list[str]] = defaultdict(list)  # a few characters of each, but halves of pairs
 for character in map(chr, (*range(0x3000), *range(0xE000, 0x20000), *range(0xE0000, 0x10FFFF, 997))):

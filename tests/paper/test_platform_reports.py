@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from cxrbench.common.errors import UserError
 from cxrbench.paper.formats import Values
 from cxrbench.paper.platform_reports import FILE, published, read_published
 from cxrbench.paper.values import values_of
-from cxrbench.study.names import UserError
 
 from .conftest import made_up
 

@@ -13,13 +13,13 @@ from conftest import ROOT, change_record, cxrbench
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import read_context
 from cxrbench.claims.ledger import check_claims
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.artifact import as_sections, experiments, main_claims
 from cxrbench.paper.blocks import as_markdown, renew
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.results import Results
 from cxrbench.study.config import read_study
-from cxrbench.study.names import UserError
 
 from .conftest import made_up
 

@@ -11,11 +11,11 @@ from sklearn.metrics import roc_auc_score
 from columns import LABELS, SCORES
 from conftest import ROOT, change_record, must_fail
 from cxrbench.cli.train import compared_lines
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
 from cxrbench.results.reproduction import REPRODUCTIONS, Line, Reproduction, compare, tolerances
 from cxrbench.statistics.evaluate import evaluate
-from cxrbench.study.files import sha256_file
 from cxrbench.study.names import Cell
 
 CELL = Cell("phantom-32px", "resnet18", "cpu", 0)

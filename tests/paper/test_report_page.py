@@ -23,6 +23,7 @@ from columns import SCORES
 from conftest import ROOT, must_fail, must_work, text_of
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.cli import app
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.expected import EXPECTED
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.record import Failure, read_record
@@ -33,7 +34,6 @@ from cxrbench.paper.page.links import address_of, addressed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import REFUSED
 from cxrbench.study.config import Study
-from cxrbench.study.files import sha256_file
 
 from .conftest import named_values
 

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, must_work, text_of
-from cxrbench.compile.audit import read_audit
-from cxrbench.compile.reports import FORWARD, Reported, Score, read_reported, score
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.store import AHEAD, STEP_DIFFERENCES, STEP_FLOOR
+from cxrbench.neuron.audit import read_audit
+from cxrbench.neuron.reports import FORWARD, Reported, Score, read_reported, score
 from cxrbench.paper import items, seed_pairs, tables
 from cxrbench.paper.formats import Judgement, Parts, PlusMinus, Range, Table, Value, WithInterval, text
 from cxrbench.paper.items import as_latex, as_text
@@ -23,7 +24,6 @@ from cxrbench.paper.provenance import status_matrix
 from cxrbench.paper.results import Results, mean_of_seeds, read_measurements, with_interval
 from cxrbench.statistics.f1_search import OTHERS
 from cxrbench.study.config import read_study
-from cxrbench.study.names import UserError
 
 from .conftest import a_paper, made_up
 

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.compile.audit import read_audit
+from cxrbench.common.errors import UserError
 from cxrbench.cost.estimate import equal_shares, work_of
 from cxrbench.cost.prices import price, read_prices
 from cxrbench.cost.published import leave_one_card_out
 from cxrbench.cost.ratios import PREPRINT_RATIO, thresholds
+from cxrbench.neuron.audit import read_audit
 from cxrbench.paper import practitioner
 from cxrbench.paper.documents import write_documents
 from cxrbench.paper.entries import named_in_markdown
@@ -20,7 +21,6 @@ from cxrbench.paper.practitioner import jobs_in_markdown, jobs_table
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
 from cxrbench.study.config import Pricing, read_study
-from cxrbench.study.names import UserError
 
 from .conftest import made_up
 

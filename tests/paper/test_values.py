@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
+from cxrbench.common.errors import UserError
 from cxrbench.paper import entries
 from cxrbench.paper.entries import entry_of, must_agree, named, named_in_latex
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
-from cxrbench.study.names import UserError
 
 from .conftest import made_up
 

@@ -82,8 +82,8 @@ def test_the_code_that_moves_the_weights_is_named(monkeypatch: pytest.MonkeyPatc
 GRAPH = """
 import json, os
 from cxrbench.study import platforms
-from cxrbench.compile.capture import Graph, build, capture, torch_xla
-from cxrbench.compile.rules import Setting
+from cxrbench.neuron.capture import Graph, build, capture, torch_xla
+from cxrbench.neuron.rules import Setting
 
 def keep(part, tensors):
     text = torch_xla._XLAC._get_xla_tensors_hlo(tensors)

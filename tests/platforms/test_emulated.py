@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, conv2d, linear
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cxrbench.common.errors import UserError
 from cxrbench.platforms.emulated import (
     EmulatedCpu,
     RoundedProducts,
@@ -22,7 +23,6 @@ from cxrbench.platforms.emulated import (
     to_tf32,
 )
 from cxrbench.study import platforms
-from cxrbench.study.names import UserError
 
 aten = torch.ops.aten
 BITS = st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=64)

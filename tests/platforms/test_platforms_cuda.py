@@ -10,8 +10,8 @@ import torch
 
 from benchmarks import train, turns
 from conftest import ROOT, ran
+from cxrbench.common.errors import UserError
 from cxrbench.study import platforms
-from cxrbench.study.names import UserError
 
 _LOAD = "from cxrbench.platforms.cuda import CudaPlatform; CudaPlatform(1, 'fp32')"
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")

@@ -12,8 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import ran
-from cxrbench.compile.audit import as_on_neuron
 from cxrbench.evidence.record import read_record
+from cxrbench.neuron.audit import as_on_neuron
 from cxrbench.platforms import base
 from cxrbench.study import platforms
 from cxrbench.study.config import Recipe

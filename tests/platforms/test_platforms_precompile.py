@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from conftest import must_fail, ran
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file, write_text
 from cxrbench.study import platforms
 from cxrbench.study.config import Limits
-from cxrbench.study.files import sha256_file, write_text
-from cxrbench.study.names import UserError
 from cxrbench.training import precompile
 from cxrbench.training.child import TRIAL
 from training.trainers import custom_network

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cxrbench.common.errors import UserError
 from cxrbench.platforms import neuron_settings as settings
 from cxrbench.platforms import torchneuron_settings
 from cxrbench.study import platforms
 from cxrbench.study.config import CompileOptions, Compiler
-from cxrbench.study.names import UserError
 
 CHOSEN = Compiler(model_type="transformer", optlevel=1)
 

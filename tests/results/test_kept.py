@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from conftest import ROOT, must_work
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
 from cxrbench.results.kept import CELLS, SCORES, keep, keep_scores, kept, read_scores
 from cxrbench.statistics.estimates import estimate_cell
 from cxrbench.study.config import read_study
-from cxrbench.study.names import UserError
 
 STUDY = read_study(ROOT / "config/config.yaml")
 NAMES = [f"phantom-32px/resnet18/cpu/seed{seed}" for seed in (0, 1)]

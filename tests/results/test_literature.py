@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.results.literature import BASELINE_COLUMNS, compare_with_literature, read_baselines
 from cxrbench.statistics.evaluate import evaluate
-from cxrbench.study.names import UserError
 
 BASELINES = Path(__file__).parents[2] / "data" / "baselines.csv"
 

@@ -3,11 +3,11 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from cxrbench.common.errors import UserError
 from cxrbench.results.subgroups import COLUMNS, NO_CLAIM, subgroups
 from cxrbench.statistics.auroc import auroc
 from cxrbench.statistics.estimates import areas_with_ends
 from cxrbench.statistics.sample import sample_of
-from cxrbench.study.names import UserError
 
 
 @pytest.fixture(scope="module")

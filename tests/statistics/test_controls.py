@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from cxrbench.common.errors import UserError
 from cxrbench.statistics import evaluate
 from cxrbench.statistics.evaluate import check_controls, require_controls
-from cxrbench.study.names import UserError
 
 
 def test_controls_pass_and_say_what_they_found(predictions):

@@ -13,12 +13,12 @@ from sklearn.metrics import roc_auc_score
 
 from columns import LABELS, SCORES
 from conftest import ROOT, must_fail, must_work
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import read_record
 from cxrbench.results.scoring import evaluate_file
 from cxrbench.statistics.evaluate import evaluate
 from cxrbench.statistics.predictions import load_predictions
-from cxrbench.study.names import UserError
 from synthetic import draw_predictions
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from cxrbench.common.errors import UserError
 from cxrbench.statistics.sample import sample_of, weight_blocks
-from cxrbench.study.names import UserError
 
 
 def test_absent_split_names_those_there_are(predictions):

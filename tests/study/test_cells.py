@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cxrbench.study.names import Cell, UserError, expand_braces
+from cxrbench.common.errors import UserError
+from cxrbench.study.names import Cell, expand_braces
 
 names = st.from_regex(r"[a-z][\w.\-]{0,20}", fullmatch=True).filter(str.isascii)
 

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from conftest import GONE, ROOT, must_fail, must_work, put_at
+from cxrbench.common.errors import UserError
 from cxrbench.study.config import Recipe, parse_study, read_study
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
 STUDY = ROOT / "config/config.yaml"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cxrbench.study.files import read_csv, write_csv, write_text, written_aside
+from cxrbench.common.files import read_csv, write_csv, write_text, written_aside
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from cxrbench.claims.file import read_claims
-from cxrbench.compile.reports import read_reported
+from cxrbench.common.errors import UserError, printable
+from cxrbench.common.readers import Document, read_text
 from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.registry import read_files
 from cxrbench.datasets.split import assign_split
 from cxrbench.evidence.expected import read_expected
+from cxrbench.neuron.reports import read_reported
 from cxrbench.paper.platform_reports import read_published
 from cxrbench.results.literature import read_baselines
 from cxrbench.study.config import read_study
-from cxrbench.study.names import UserError, printable
-from cxrbench.study.readers import Document, read_text
 
 EXPECTED = b"cell,status,reason\nnih128-64px/*/neuron/*,compile_failed,reported\nd/b/cpu/seed0,ok,\n"
 SPLIT = b"image,split\n00000001_000.png,train\n00000002_000.png,test\n"

@@ -9,11 +9,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import train
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.packed import read_packed
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.names import UserError
 from cxrbench.training.job import Job
 from cxrbench.training.run import Trainer
 from cxrbench.training.steps import Steps

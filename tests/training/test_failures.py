@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from conftest import ROOT, serving
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.expected import accept, expected_status, read_expected, unexpected
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.names import UserError
 from cxrbench.training.endings import Ending, classify, error_line, normalise
 from cxrbench.training.job import Job
 from cxrbench.training.process import EVENT

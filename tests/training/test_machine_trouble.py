@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cxrbench.common.errors import UserError
 from cxrbench.study import platforms
 from cxrbench.study.config import Limits
-from cxrbench.study.names import UserError
 from cxrbench.training.job import checkpoints
 from cxrbench.training.supervisor import ATTEMPTS, run
 

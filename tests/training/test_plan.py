@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.config import Study, parse_study
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.training.plan import JobNeeds, Plan
 
 PHANTOM = {"source": "phantom", "pixels": 32, "recipe": "r"}

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.readers import Document
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.record import read_record
 from cxrbench.study import platforms
 from cxrbench.study.config import Recipe, parse_study
-from cxrbench.study.names import UserError
-from cxrbench.study.readers import Document
 from cxrbench.training.endings import Interrupted
 from cxrbench.training.method import round_weights
 from cxrbench.training.run import Trainer

@@ -16,11 +16,12 @@ import pytest
 
 from columns import SCORES
 from conftest import ROOT, TINY, a_job, ran, scores
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import without_folders
 from cxrbench.evidence.store import check_evidence
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.training.process import parse_events
 from cxrbench.training.supervisor import run
 

@@ -22,14 +22,15 @@ import yaml
 from safetensors.torch import load_file, save, save_file
 
 from conftest import ROOT, SIZES, TINY, change_record, must_fail, must_work, ran
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.checks import record_problems
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.config import Recipe, parse_study
-from cxrbench.study.files import sha256_file
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.study.recipe import (
     PublishedWeights,
     has_tensors,

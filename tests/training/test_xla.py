@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import QUICK_XLA, ROOT, TINY, must_work, pack_phantoms, ran
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.store import STEP_TOLERANCE, TESTED_STEPS, EvidenceStore, check_evidence
 from cxrbench.paper.latex import xla_listing
@@ -15,7 +16,6 @@ from cxrbench.paper.results import read_measurements
 from cxrbench.statistics.predictions import scores_of
 from cxrbench.study import platforms
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.names import UserError
 from cxrbench.study.platforms import ENTRIES
 from cxrbench.training.supervisor import run
 

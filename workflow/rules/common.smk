@@ -19,12 +19,13 @@ from cxrbench.evidence.store import EvidenceStore
 from cxrbench.evidence.sums import refused_measurement
 from cxrbench.paper.entries import named
 from cxrbench.paper.items import figures, printed
-from cxrbench.study import build
-from cxrbench.study.build import content_of
+from cxrbench.workflow import build
+from cxrbench.workflow.build import content_of
 from cxrbench.study.config import parse_study
-from cxrbench.study.files import explained, json_text, sha256_json, write_if_changed
-from cxrbench.study.names import Cell, UserError
-from cxrbench.study.readers import Document
+from cxrbench.common.files import explained, json_text, sha256_json, write_if_changed
+from cxrbench.study.names import Cell
+from cxrbench.common.errors import UserError
+from cxrbench.common.readers import Document
 from cxrbench.training.plan import JobNeeds, Plan, must_be_architectures
 
 CELL = "{wildcards.dataset}/{wildcards.architecture}/{wildcards.platform}/seed{wildcards.seed}"  # in messages

@@ -6,7 +6,7 @@ TABLES = [
     *("rooflines", "claims", "splits", "label_noise"),
 ]
 MEASURED = files(
-    RECORDED, "bench/*/*.json", "bench/*/*.csv", "audit/*.csv", "simulated/*.csv", "compile/*/*/*.json"
+    RECORDED, "bench/*/*.json", "bench/*/*.csv", "audit/*.csv", "simulated/*.csv", "neuron/*/*/*.json"
 )
 READ = [
     *("data/baselines.csv", "data/claims.yaml", "data/expected_status.csv", "data/prices.csv"),

@@ -15,8 +15,8 @@ def adopt(
     out: Annotated[Path, typer.Option(help="Folder of adopted cells.")] = RESULTS / "cells",
 ) -> None:
     """Check the evidence beside each record.json and copy it below --out."""
+    from cxrbench.common.files import ahead
     from cxrbench.evidence.store import check_evidence, copy_evidence
-    from cxrbench.study.files import ahead
 
     def take(source: Path) -> None:
         cell = Cell.parse("/".join(source.absolute().parts[-5:]))

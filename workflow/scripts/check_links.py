@@ -7,7 +7,7 @@ import typer
 
 from cxrbench.cli import run_script
 from cxrbench.cli.words import REGISTRY, wrapped
-from cxrbench.study.names import printable
+from cxrbench.common.errors import printable
 
 
 def check_links(

@@ -7,7 +7,7 @@ import typer
 
 from cxrbench.cli import run_script
 from cxrbench.cli.words import PACKED, RECORDED, STUDY, RecordedOption, StudyOption, say
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
 
 
 def check_values(

@@ -24,8 +24,8 @@ def expected(
     In the checkout of a release, the paper's numbers and, with the same TeX,
     its PDF are compared with what data/releases.csv says.
     """
+    from cxrbench.common.files import read_texts
     from cxrbench.evidence import expected as reviewed
-    from cxrbench.study.files import read_texts
 
     cells = read_texts(table)
     statuses = {row["cell"]: row["status"] for row in cells if row["status"] != reviewed.NOT_RUN}

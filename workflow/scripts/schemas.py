@@ -17,9 +17,9 @@ def schemas(
     """Write the JSON Schemas and the names of the networks that can be built, a line each."""
     import timm
 
+    from cxrbench.common.files import write_text
     from cxrbench.evidence.record import Record
     from cxrbench.study.config import Study
-    from cxrbench.study.files import write_text
     from cxrbench.training.network import register_variants
     from cxrbench.training.plan import ARCHITECTURES
 

@@ -10,9 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Valida
 
 from cxrbench.claims.formula import Formula, FormulaError
 from cxrbench.claims.inputs import Plain, PriceOf, read_input, read_number, show
+from cxrbench.common.errors import UserError, suggestion
+from cxrbench.common.readers import Document, Keys, Text, complaint
 from cxrbench.study.config import Strict
-from cxrbench.study.names import Cell, UserError, suggestion
-from cxrbench.study.readers import Document, Keys, Text, complaint
+from cxrbench.study.names import Cell
 
 OURS = "ours"
 _Amount = Annotated[float, Field(ge=0)]

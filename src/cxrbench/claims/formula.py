@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from cxrbench.study.names import nearest
+from cxrbench.common.errors import nearest
 
 Ends = tuple[float, float]
 Inputs = Mapping[str, float]

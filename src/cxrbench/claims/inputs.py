@@ -16,11 +16,11 @@ import pandas as pd
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from cxrbench.claims.formula import Ends
+from cxrbench.common.errors import UserError, nearest, suggestion
+from cxrbench.common.files import read_csv
+from cxrbench.common.readers import Text, complaint, iso_date, one_of
 from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_prices
 from cxrbench.study.config import Strict
-from cxrbench.study.files import read_csv
-from cxrbench.study.names import UserError, nearest, suggestion
-from cxrbench.study.readers import Text, complaint, iso_date, one_of
 from cxrbench.training.plan import ARCHITECTURES
 
 

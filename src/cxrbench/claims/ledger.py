@@ -16,7 +16,7 @@ import pandas as pd
 from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import Ends, FormulaError
 from cxrbench.claims.inputs import ClaimBasis, Context, InputValue, NotHere, show
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
 
 
 class ClaimVerdict(StrEnum):

@@ -18,8 +18,8 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from cxrbench.cli.words import STUDY, complain
-from cxrbench.study.files import explained
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import explained
 
 HELP = """Is a difference between two machines real? Score, compare, plan, train.
 

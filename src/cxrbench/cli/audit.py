@@ -11,12 +11,12 @@ import typer
 
 from cxrbench.cli.compile import PixelsOption, PrecisionOption
 from cxrbench.cli.words import RECORDED, RESULTS, JsonOption, RecordedOption, in_columns, say, wrapped
-from cxrbench.study.files import write_csv
+from cxrbench.common.files import write_csv
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cxrbench.compile.rules import Setting
+    from cxrbench.neuron.rules import Setting
 
 PRIOR = (
     "This is a prior, not a verdict: it says which documented limits a graph comes near. "
@@ -46,7 +46,7 @@ SHOWN = {
 
 def audit(
     architectures: Annotated[
-        list[str] | None, typer.Argument(help="timm names. Default: the list in compile/networks.toml.")
+        list[str] | None, typer.Argument(help="timm names. Default: the list in neuron/networks.toml.")
     ] = None,
     pixels: PixelsOption = None,
     batch: Annotated[
@@ -75,9 +75,9 @@ def audit(
     if rules:
         _show_rules(recorded, as_json)
         return
-    from cxrbench.compile.audit import survey, with_verdicts
-    from cxrbench.compile.networks import NETWORKS
-    from cxrbench.compile.rules import Setting
+    from cxrbench.neuron.audit import survey, with_verdicts
+    from cxrbench.neuron.networks import NETWORKS
+    from cxrbench.neuron.rules import Setting
 
     axes = dict.fromkeys(product(pixels or [224], batch or [32], precision or ["fp32"]))
     settings = [Setting(*values) for values in axes]
@@ -94,10 +94,10 @@ def _keep(
     table: pd.DataFrame, settings: list[Setting], graphs: Path | None, out: Path | None, recorded: Path | None
 ) -> None:
     """Write the graphs, the rows as CSV and the rows as evidence, each if there is a place for it."""
-    from cxrbench.compile.audit import record_audit
+    from cxrbench.neuron.audit import record_audit
 
     if graphs:
-        from cxrbench.compile.campaign import dump_steps
+        from cxrbench.neuron.campaign import dump_steps
 
         written = dump_steps(product(table["architecture"].unique(), settings), graphs, say)
         say(f"wrote {len(written)} graphs and their manifest into {graphs}")
@@ -109,7 +109,7 @@ def _keep(
 
 def _say_what_was_captured(table: pd.DataFrame, settings: list[Setting], recorded: Path) -> None:
     """Say each setting with the versions of the libraries, and how little a flag means."""
-    from cxrbench.compile.audit import PACKAGES
+    from cxrbench.neuron.audit import PACKAGES
 
     versions = ", ".join(f"{name} {table[name].iloc[0]}" for name in PACKAGES)
     for setting in settings:
@@ -120,8 +120,8 @@ def _say_what_was_captured(table: pd.DataFrame, settings: list[Setting], recorde
 
 def _agreement(recorded: Path) -> str:
     """The agreement of flags with public reports, in a sentence; empty where there are none to compare."""
-    from cxrbench.compile.audit import read_audit
-    from cxrbench.compile.reports import REPORTED, read_reported, score
+    from cxrbench.neuron.audit import read_audit
+    from cxrbench.neuron.reports import REPORTED, read_reported, score
     from cxrbench.paper.measurements import predictive_value
 
     return predictive_value(score(read_reported(), read_audit(recorded))) if REPORTED.is_file() else ""
@@ -129,7 +129,7 @@ def _agreement(recorded: Path) -> str:
 
 def _show(table: pd.DataFrame, named: bool) -> None:
     """A line per network and setting; the verdict of every rule for those named on the command line."""
-    from cxrbench.compile.audit import KEY, with_verdicts
+    from cxrbench.neuron.audit import KEY, with_verdicts
 
     if len(captured := table[table["problem"] == ""].assign(parameters=table["parameters"] / 1e6)):
         shown = captured[[name for name in (*KEY[:3], *SHOWN) if name in SHOWN or table[name].nunique() > 1]]
@@ -158,9 +158,9 @@ def _described(name: str, rule: dict[str, Any]) -> str:
 
 def _show_rules(recorded: Path, as_json: bool) -> None:
     """Every rule with its source, the codes that have none, and the score on reports of others."""
-    from cxrbench.compile.audit import read_audit
-    from cxrbench.compile.reports import read_reported, score
-    from cxrbench.compile.rules import KNOWN, RETIRED, RULES
+    from cxrbench.neuron.audit import read_audit
+    from cxrbench.neuron.reports import read_reported, score
+    from cxrbench.neuron.rules import KNOWN, RETIRED, RULES
 
     if as_json:
         rules, codes = ([entry._asdict() for entry in entries] for entries in (RULES, KNOWN))

@@ -77,9 +77,9 @@ def compare(
     Example: cxrbench compare gpu port --html page.html
     for the folders gpu and port with seed0.csv, seed1.csv, seed2.csv each.
     """
+    from cxrbench.common.errors import UserError, suggestion
     from cxrbench.statistics.compare_scores import compare_scores
     from cxrbench.statistics.comparison import Verdict, compare_runs
-    from cxrbench.study.names import UserError, suggestion
 
     if expect is not None and expect not in list(Verdict):
         raise UserError(f"--expect {expect}: there is no such verdict{suggestion(expect, list(Verdict))}")
@@ -143,10 +143,10 @@ def size_from_pilot(
     and what 80 % power takes."""
     from dataclasses import asdict
 
+    from cxrbench.common.errors import UserError, suggestion
     from cxrbench.statistics import compare_words as words
     from cxrbench.statistics.comparison import MEAN_NAMES, compare_runs
     from cxrbench.statistics.pilot import needs
-    from cxrbench.study.names import UserError, suggestion
 
     known = list(dict.fromkeys(of for _, of in MEAN_NAMES))
     if metric not in known:

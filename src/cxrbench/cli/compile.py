@@ -20,7 +20,7 @@ from cxrbench.cli.words import (
     must_be_captured,
     say,
 )
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
 
 _HEADS = {"pixels": "px", "peak_memory_mib": "compiler's memory, MiB", "neff_mib": "NEFF, MiB"}
 NetworksArgument = Annotated[
@@ -99,11 +99,11 @@ def compile(
 
     Example: cxrbench compile convnext_pico --pixels 64 --batch 32
     """
-    from cxrbench.compile import request
-    from cxrbench.compile.campaign import Campaign
-    from cxrbench.compile.compiler import Compiler, Limits
-    from cxrbench.compile.rules import Setting
     from cxrbench.evidence.compiled import PARTS
+    from cxrbench.neuron import request
+    from cxrbench.neuron.campaign import Campaign
+    from cxrbench.neuron.compiler import Compiler, Limits
+    from cxrbench.neuron.rules import Setting
 
     if outcomes:
         return _show_columns(study, recorded, as_json)
@@ -124,7 +124,7 @@ def compile(
         compiler=compiler,
         target=target or (plan.target if plan else "trn1"),
         limits=Limits(hours or (plan.hours if plan else 2.0), memory_gib),
-        graphs=RESULTS / "compile/graphs",
+        graphs=RESULTS / "neuron/graphs",
         out=out,
         options=request.options_of(plan, compiler.version, recipe, changed, say),
         recorded=recorded if record else None,
@@ -145,8 +145,8 @@ def _must_be_limits(hours: float | None, memory_gib: float | None) -> None:
 
 def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
     """Print the recorded states of the planned training steps that have any, by release of the compiler."""
-    from cxrbench.compile.outcomes import NOT_RUN, STEP, columns
     from cxrbench.evidence.compiled import read_compiled
+    from cxrbench.neuron.outcomes import NOT_RUN, STEP, columns
     from cxrbench.study.config import read_study
 
     planned = read_study(study).compilation
@@ -165,8 +165,8 @@ def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
 
 def _show(version: str, records: Any, as_json: bool) -> None:
     """Print the outcomes when the last has arrived, and what they do not show."""
-    from cxrbench.compile.outcomes import rows
     from cxrbench.evidence.compiled import NOT_SHOWN
+    from cxrbench.neuron.outcomes import rows
 
     outcomes = rows(records)
     if as_json:

@@ -25,7 +25,8 @@ from cxrbench.cli.words import (
     say,
     work_folder,
 )
-from cxrbench.study.names import Cell, UserError, printable
+from cxrbench.common.errors import UserError, printable
+from cxrbench.study.names import Cell
 
 if TYPE_CHECKING:
     from cxrbench.evidence.record import Record

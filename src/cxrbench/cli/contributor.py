@@ -15,13 +15,14 @@ import psutil
 from cxrbench.cli.get import data_get, lacking_of, must_be_asked_for
 from cxrbench.cli.train import job_of, train
 from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, wrapped
+from cxrbench.common.errors import UserError, and_more
+from cxrbench.common.files import why_git_fails
 from cxrbench.evidence import contribution
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, commit_of_code, read_record, this_machine
 from cxrbench.evidence.store import GATE, KEYS, EvidenceStore, Rows, check_evidence, differing, read_measured
 from cxrbench.study.config import TableSource, read_study
-from cxrbench.study.files import why_git_fails
-from cxrbench.study.names import Cell, UserError, and_more
+from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED, installed
 from cxrbench.training.plan import JobNeeds, must_be_architectures
 from cxrbench.training.queue import fitting, in_order, minutes_of

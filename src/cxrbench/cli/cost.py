@@ -31,7 +31,7 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 
 def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Path | None = None) -> None:
     """Print rows as JSON or as ``text`` (none: all columns); ``out``: write them as CSV instead of text."""
-    from cxrbench.study.files import write_csv
+    from cxrbench.common.files import write_csv
 
     if out:
         write_csv(out, table)
@@ -111,12 +111,12 @@ def cost_mine(
 
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
-    from cxrbench.compile.rules import Setting
     from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import EBS_USD, Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.ratios import thresholds
+    from cxrbench.neuron.rules import Setting
     from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH
     from cxrbench.study.config import read_study
     from cxrbench.study.platforms import GPU

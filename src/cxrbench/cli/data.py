@@ -19,7 +19,7 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.study.names import UserError, and_more, printable
+from cxrbench.common.errors import UserError, and_more, printable
 
 if TYPE_CHECKING:
     from cxrbench.datasets.registry import RemoteFile
@@ -166,7 +166,7 @@ def data_sheet(
     ] = None,
 ) -> None:
     """Draw a contact sheet: the oddest thirty images of a packed dataset, or phantoms."""
-    from cxrbench.study.files import written_aside
+    from cxrbench.common.files import written_aside
 
     out = out or (RESULTS / f"odd-{name}.png" if name else Path("docs/phantom-contact-sheet.png"))
     if name:

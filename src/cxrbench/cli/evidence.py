@@ -16,7 +16,8 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.study.names import Cell, UserError
+from cxrbench.common.errors import UserError
+from cxrbench.study.names import Cell
 
 
 def record(

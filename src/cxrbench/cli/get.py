@@ -24,7 +24,8 @@ from cxrbench.cli.words import (
     complain,
     say,
 )
-from cxrbench.study.names import Cell, UserError
+from cxrbench.common.errors import UserError
+from cxrbench.study.names import Cell
 
 if TYPE_CHECKING:
     from cxrbench.datasets.registry import RemoteFile

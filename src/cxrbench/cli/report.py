@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cxrbench.cli.words import RECORDED, RESULTS, STUDY, RecordedOption, ResultsOption, StudyOption, say
-from cxrbench.study.names import UserError, suggestion
+from cxrbench.common.errors import UserError, suggestion
 
 if TYPE_CHECKING:
     from cxrbench.paper.results import Results
@@ -121,8 +121,8 @@ def _documents(read: Results) -> None:
 
 
 def _matrix(read: Results, expected: Path, out: Path | None) -> None:
+    from cxrbench.common.files import write_text
     from cxrbench.paper.summary import matrix_and_scores
-    from cxrbench.study.files import write_text
 
     text = matrix_and_scores(read, expected)
     if out:

@@ -61,9 +61,9 @@ def evaluate(
 
     Example: cxrbench evaluate predictions.parquet
     """
+    from cxrbench.common.errors import UserError
+    from cxrbench.common.files import write_csv
     from cxrbench.results.scoring import each_once, evaluate_cells, evaluate_files
-    from cxrbench.study.files import write_csv
-    from cxrbench.study.names import UserError
 
     files = list({path.resolve(): path for path in sources or []}.values())
     if len(files) < len(sources or []):
@@ -160,8 +160,8 @@ def claims(
     from cxrbench.claims.file import read_claims
     from cxrbench.claims.inputs import read_context
     from cxrbench.claims.ledger import check_claims
-    from cxrbench.study.files import write_csv
-    from cxrbench.study.names import UserError, suggestion
+    from cxrbench.common.errors import UserError, suggestion
+    from cxrbench.common.files import write_csv
 
     stated = read_claims(file)
     if source is not None and source not in stated.sources:
@@ -268,9 +268,9 @@ def power(
     import pandas as pd
 
     from cxrbench.cli.compare import size_from_pilot
+    from cxrbench.common.errors import UserError, suggestion
     from cxrbench.results.spreads import spreads_of
     from cxrbench.statistics.power import SHARES, Design, SeedSpread, answers
-    from cxrbench.study.names import UserError, suggestion
 
     if metric not in COMPARED:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, COMPARED)}")

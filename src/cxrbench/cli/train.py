@@ -24,7 +24,8 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.study.names import Cell, UserError
+from cxrbench.common.errors import UserError
+from cxrbench.study.names import Cell
 
 if TYPE_CHECKING:
     from cxrbench.results.reproduction import Reproduction

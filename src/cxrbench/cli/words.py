@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cxrbench.study.names import UserError, printable
+from cxrbench.common.errors import UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd

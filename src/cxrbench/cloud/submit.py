@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cxrbench.common.errors import UserError, nearest, suggestion
+from cxrbench.common.files import written_aside
 from cxrbench.evidence.record import commit_of_code
 from cxrbench.study.config import Study
-from cxrbench.study.files import written_aside
-from cxrbench.study.names import Cell, UserError, nearest, suggestion
+from cxrbench.study.names import Cell
 from cxrbench.study.recipe import FileWeights
 
 PACKAGE = Path(__file__).resolve().parent.parent

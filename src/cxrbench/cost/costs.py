@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError, suggestion
 from cxrbench.cost.devices import device_of_host
 from cxrbench.cost.prices import BASES, KEY, REGIONS, newest, price, read_prices, regions
 from cxrbench.evidence.record import RECORD, Record, read_record, short_processor
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.study.config import Pricing, read_study
-from cxrbench.study.names import GROUP, Cell, UserError, suggestion
+from cxrbench.study.names import GROUP, Cell
 from cxrbench.study.platforms import ACCELERATED, GPU, TRAINIUM
 
 _PHASES = ("setup", "compile", "train", "evaluate")

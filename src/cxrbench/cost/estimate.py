@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cxrbench.compile.audit import of_setting
-from cxrbench.compile.rules import Setting, facts_of
+from cxrbench.common.errors import UserError
 from cxrbench.cost.devices import DEVICES, Device, device_of_host
 from cxrbench.cost.published import Published
 from cxrbench.evidence.record import Record, short_processor
 from cxrbench.evidence.store import EvidenceStore
+from cxrbench.neuron.audit import of_setting
+from cxrbench.neuron.rules import Setting, facts_of
 from cxrbench.study.config import Study
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED
 
 AUDITED_BATCH = 32  # images of the step that work is counted of

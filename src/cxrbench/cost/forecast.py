@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cxrbench.compile.audit import read_audit
-from cxrbench.compile.rules import facts_of
+from cxrbench.common.errors import UserError
 from cxrbench.cost.costs import cost_of, hours_of
 from cxrbench.cost.estimate import (
     Network,
@@ -25,8 +24,10 @@ from cxrbench.datasets.packed import MANIFEST, read_packed
 from cxrbench.datasets.registry import bytes_in_words, to_download
 from cxrbench.datasets.table_rows import read_image_table
 from cxrbench.evidence.record import Record, processors_in_words
+from cxrbench.neuron.audit import read_audit
+from cxrbench.neuron.rules import facts_of
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED, ENTRIES
 from cxrbench.training.plan import Plan
 

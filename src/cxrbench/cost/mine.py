@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.compile.audit import read_audit, survey
-from cxrbench.compile.rules import Setting
+from cxrbench.common.errors import UserError, nearest
+from cxrbench.common.files import read_csv
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.estimate import (
     Network,
@@ -25,9 +25,9 @@ from cxrbench.cost.estimate import (
 from cxrbench.cost.prices import KEY, by_the_hour, newest, price, regions
 from cxrbench.cost.published import published_speed
 from cxrbench.cost.ratios import PUBLISHED_RATIOS
+from cxrbench.neuron.audit import read_audit, survey
+from cxrbench.neuron.rules import Setting
 from cxrbench.study.config import Pricing, Study
-from cxrbench.study.files import read_csv
-from cxrbench.study.names import UserError, nearest
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
 _MOST_ROWS = 7

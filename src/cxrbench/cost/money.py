@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.compile.audit import read_audit
 from cxrbench.cost.estimate import AUDITED_BATCH, NotKnown, equal_shares, work_of
 from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import KEY, NoPrice, price
 from cxrbench.cost.ratios import PREPRINT_RATIO, ratio_table
+from cxrbench.neuron.audit import read_audit
 from cxrbench.study.config import Pricing, Study
 from cxrbench.study.platforms import GPU, TRAINIUM
 

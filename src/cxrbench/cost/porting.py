@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError
 from cxrbench.cost.costs import both_sides, cost_table, pricing_of
 from cxrbench.cost.prices import read_prices, regions
 from cxrbench.cost.ratios import (
@@ -21,7 +22,6 @@ from cxrbench.cost.ratios import (
     study_pair,
 )
 from cxrbench.study.config import Pricing
-from cxrbench.study.names import UserError
 
 _CHAPTER = "Training Silicon: Trn1 (Trainium) Architecture"
 _BLOG, _EXPAT = "AWS blog, Trainium and Amazon SageMaker", "CloudExpat, AWS Trainium vs NVIDIA H100"

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator, Field
 
+from cxrbench.common.errors import UserError, nearest
+from cxrbench.common.readers import OR_NONE, Row, Text, iso_date, matching, one_of, read_rows
 from cxrbench.study.config import PriceBasis
-from cxrbench.study.names import UserError, nearest
-from cxrbench.study.readers import OR_NONE, Row, Text, iso_date, matching, one_of, read_rows
 
 BASES: tuple[str, ...] = get_args(PriceBasis)
 KEY = ["instance", "region", "basis"]

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import read_csv
 from cxrbench.cost.devices import DEVICES, Device
-from cxrbench.study.files import read_csv
-from cxrbench.study.names import UserError
 
 TRAINING, INFERENCE = Path("data/timm_training.csv"), Path("data/timm_inference.csv")
 CARD = "RTX-3090"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import BASES, by_the_hour, dates, newest, regions
 from cxrbench.study.config import Pricing
-from cxrbench.study.names import UserError
 from cxrbench.study.platforms import GPU, TRAINIUM
 
 _PREPRINT_DATE = "2025-12-23"  # the newest price up to the day of the preprint is taken

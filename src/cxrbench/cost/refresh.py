@@ -19,10 +19,10 @@ from pathlib import Path
 import pandas as pd
 import requests
 
+from cxrbench.common.errors import UserError, nearest
+from cxrbench.common.files import written_aside
+from cxrbench.common.readers import iso_date, read_cells
 from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
-from cxrbench.study.files import written_aside
-from cxrbench.study.names import UserError, nearest
-from cxrbench.study.readers import iso_date, read_cells
 
 PRICE_LIST = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
 CATALOGUE = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8/aws/vms.csv"

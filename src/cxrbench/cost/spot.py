@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError
 from cxrbench.cost.prices import price
 from cxrbench.study.config import Pricing
-from cxrbench.study.names import UserError
 
 RATES = (0.05, 0.2, 1.0)  # interruptions per hour, assumed: AWS publishes bands per month, not rates
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from cxrbench.study.names import UserError, printable
+from cxrbench.common.errors import UserError, printable
 
 _LARGEST = 64 << 20  # bytes of one member; NIH's largest PNG has under 2 MB
 _HEADERS = 1 << 20  # bytes between two members: headers and padding have a few kilobytes

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.datasets.packed import Chunks, ImageSource
 from cxrbench.study.config import ChestMnistSource
-from cxrbench.study.names import UserError
 from cxrbench.study.recipe import SPLITS
 
 _CHUNK = 1024  # images

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import ahead
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.packed import Chunks, ImageSource
-from cxrbench.study.files import ahead
-from cxrbench.study.names import UserError
 
 RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased, no ringing)"
 FILTER = Image.Resampling.BILINEAR

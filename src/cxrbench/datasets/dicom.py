@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.archives import Encoded
 from cxrbench.datasets.decoding import MOST_PIXELS, Decoded, check_size, reduced
-from cxrbench.study.names import UserError
 
 _MOST_BITS = 16
 _FLOATS = ("FloatPixelData", "DoubleFloatPixelData")

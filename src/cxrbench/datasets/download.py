@@ -23,9 +23,9 @@ import requests
 from tqdm import tqdm
 from urllib3.exceptions import HTTPError
 
+from cxrbench.common.errors import UserError, printable
+from cxrbench.common.files import DISK_FULL, locked
 from cxrbench.datasets.registry import FileState, RemoteFile, inspect, part_of, size_of
-from cxrbench.study.files import DISK_FULL, locked
-from cxrbench.study.names import UserError, printable
 
 _CHUNK = 1 << 18  # bytes read at a time at most
 _LEAST_RATE = 64  # bytes per second, averaged over a time-out; less counts as a stall

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from cxrbench.common.errors import UserError, and_more, printable
+from cxrbench.common.files import written_aside
 from cxrbench.datasets.archives import Encoded, complete_in, found_in, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode, in_steps, reduced
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.packed import Packed
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource
-from cxrbench.study.files import written_aside
-from cxrbench.study.names import UserError, and_more, printable
 from cxrbench.study.recipe import SPLITS
 
 PUBLISHED_PIXELS = 1024  # pixels a side of NIH's own images

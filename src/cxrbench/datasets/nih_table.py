@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
 
 FINDINGS = (  # of ChestX-ray14, in NIH's order and spelling
     "Atelectasis",

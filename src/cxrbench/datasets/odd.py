@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
-from cxrbench.study.names import printable
+from cxrbench.common.errors import printable
 
 FEW_LEVELS, MOST_EQUAL = 32, 0.9  # distinct values of an image; share of pixels that have its commonest value
 _FAR, _LEAST_FAR = 3, 0.05  # below the lower quartile of correlations: interquartile ranges (Tukey); at least

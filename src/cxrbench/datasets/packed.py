@@ -20,10 +20,8 @@ import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
-from cxrbench.datasets.odd import oddness
-from cxrbench.datasets.split import part_hash
-from cxrbench.study.config import Dataset
-from cxrbench.study.files import (
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import (
     DISK_FULL,
     cores,
     locked,
@@ -32,7 +30,9 @@ from cxrbench.study.files import (
     write_json,
     written_aside,
 )
-from cxrbench.study.names import UserError
+from cxrbench.datasets.odd import oddness
+from cxrbench.datasets.split import part_hash
+from cxrbench.study.config import Dataset
 from cxrbench.study.recipe import SPLITS
 
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"

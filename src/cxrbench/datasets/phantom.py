@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from cxrbench.common.files import cores
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, wheel_file
 from cxrbench.datasets.packed import Chunks, ImageSource
 from cxrbench.datasets.split import choose_rows
 from cxrbench.study.config import PhantomSource
-from cxrbench.study.files import cores
 
 _Rng = np.random.Generator
 _MASKS, _SIDE, _EDGE = 200, 64, 16  # masks; pixels of the lungs in each, and around them

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
+from cxrbench.common.errors import UserError, and_more, nearest
+from cxrbench.common.readers import OR_NONE, Row, Text, matching, read_rows
 from cxrbench.datasets.archives import found_in
 from cxrbench.study.config import ChestMnistSource, Dataset, NihSource
-from cxrbench.study.names import UserError, and_more, nearest
-from cxrbench.study.readers import OR_NONE, Row, Text, matching, read_rows
 
 _Address = Annotated[str, matching(r"https?://[^/\s]\S*", "a web address such as https://example.org/a.gz")]
 

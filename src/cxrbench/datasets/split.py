@@ -15,9 +15,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError, and_more, nearest, shortened
+from cxrbench.common.readers import Row, Text, one_of, read_rows
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
-from cxrbench.study.names import UserError, and_more, nearest
-from cxrbench.study.readers import Row, Text, one_of, read_rows, shortened
 from cxrbench.study.recipe import SPLITS
 
 PUBLISHED_SPLITS = ("chexnet", "official")

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from cxrbench.common.errors import UserError, and_more, counted, printable
 from cxrbench.datasets.archives import Encoded, complete_in, is_archive, read_images
 from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode
 from cxrbench.datasets.packed import Chunks, tables_sha256
 from cxrbench.datasets.table_files import ABOUT, DICOM, PICTURES, place_of
 from cxrbench.datasets.table_rows import one_class, read_image_table
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError, and_more, counted, printable
 from cxrbench.study.recipe import SPLITS
 
 _MAGIC = (b"\x89PNG", b"\xff\xd8")  # how PNG and JPEG files begin: a name need not tell

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError, counted, nearest, shortened
 from cxrbench.datasets.archives import complete_in, is_archive
 from cxrbench.datasets.packed import Say
 from cxrbench.statistics.columns import read_columns
 from cxrbench.statistics.metrics import MEANS
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError, counted, nearest
-from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import SPLITS
 
 ABOUT = ("view", "sex", "age")  # kept as texts; nothing is computed from them

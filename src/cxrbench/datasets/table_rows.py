@@ -12,12 +12,11 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError, counted, shortened
 from cxrbench.datasets.packed import Say
 from cxrbench.datasets.split import draw_split
 from cxrbench.datasets.table_files import KNOWN_COLUMNS, place_of, read_source
 from cxrbench.study.config import TableSource
-from cxrbench.study.names import UserError, counted
-from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import SPLITS, Split
 
 _UNCERTAIN = -1.0

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cxrbench.common.readers import matching
 from cxrbench.evidence.record import Record
 from cxrbench.study.names import PART
 from cxrbench.study.platforms import PLATFORMS
-from cxrbench.study.readers import matching
 from cxrbench.study.recipe import SPLITS, Recipe
 
 # -- texts -------------------------------------------------------------------------------------------

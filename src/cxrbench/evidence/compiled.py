@@ -10,11 +10,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import remedy, sha256_file, sha256_json, write_text, written_aside
 from cxrbench.evidence.record import Failure, RecordPart, read_model
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.study.config import CompileOptions
-from cxrbench.study.files import remedy, sha256_file, sha256_json, write_text, written_aside
-from cxrbench.study.names import UserError
 
 FOLDER = Path("compile")
 OPERATORS = "operators.txt"  # beside the outcomes of a version: what its list-operators printed

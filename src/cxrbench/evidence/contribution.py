@@ -14,14 +14,15 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from cxrbench.common.errors import printable
+from cxrbench.common.files import sha256_file, write_json, write_text, written_aside
 from cxrbench.datasets.archives import Content
 from cxrbench.evidence.allowed import ROWS, conforming, own_lines, sentence
 from cxrbench.evidence.private import clean_record, cleaned
 from cxrbench.evidence.record import LOG, RECORD, Record, load_in_words, read_record
 from cxrbench.evidence.store import Rows, copy_evidence, read_measured, with_speed
 from cxrbench.evidence.sums import write_sums
-from cxrbench.study.files import sha256_file, write_json, write_text, written_aside
-from cxrbench.study.names import Cell, printable
+from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED
 
 FORMAT = 1

@@ -4,9 +4,9 @@ import fnmatch
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
+from cxrbench.common.files import write_csv
+from cxrbench.common.readers import Row, Text, one_of, read_rows
 from cxrbench.evidence.record import Status
-from cxrbench.study.files import write_csv
-from cxrbench.study.readers import Row, Text, one_of, read_rows
 
 EXPECTED = Path("data/expected_status.csv")
 NOT_RUN = "not run"  # a status

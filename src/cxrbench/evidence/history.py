@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from cxrbench.common.files import git, why_git_fails
 from cxrbench.evidence.allowed import COMMIT
 from cxrbench.evidence.checks import CLOCKS, moment_of
 from cxrbench.evidence.record import RECORD, Record
-from cxrbench.study.files import git, why_git_fails
 from cxrbench.study.names import Cell
 from cxrbench.study.recipe import Recipe
 

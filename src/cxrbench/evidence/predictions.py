@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import remedy, written_aside
 from cxrbench.statistics.predictions import predictions_table, read_checked
-from cxrbench.study.files import remedy, written_aside
-from cxrbench.study.names import UserError
 
 if TYPE_CHECKING:
     from cxrbench.datasets.packed import Packed

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from cxrbench.common.errors import UserError, printable
+from cxrbench.common.files import json_text
 from cxrbench.datasets.archives import read_images
 from cxrbench.evidence.allowed import IMAGE, ROWS, SENTENCE, Versions, is_own, odd_in_record
 from cxrbench.evidence.contribution import (
@@ -48,8 +50,7 @@ from cxrbench.evidence.sums import SUMS, read_sums, sums_of, updated_sums
 from cxrbench.evidence.verify import Verified, verify_recorded
 from cxrbench.statistics.predictions import LABEL, SCORE
 from cxrbench.study.config import Study
-from cxrbench.study.files import json_text
-from cxrbench.study.names import PART, Cell, UserError, find_cells, printable
+from cxrbench.study.names import PART, Cell, find_cells
 from cxrbench.study.platforms import ENTRIES
 
 MOST_MEMORY, MOST_SECONDS = 1 << 30, 60  # of the process that reads an archive: bytes, seconds

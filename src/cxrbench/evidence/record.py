@@ -15,8 +15,8 @@ from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cxrbench.study.files import cores, git, remedy
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import cores, git, remedy
 from cxrbench.study.platforms import ACCELERATED, ENTRIES
 
 SCHEMA_VERSION = 1

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
+from cxrbench.common.files import git, sha256_file
+from cxrbench.common.readers import Row, Text, read_rows
 from cxrbench.evidence.allowed import Commit
-from cxrbench.study.files import git, sha256_file
-from cxrbench.study.readers import Row, Text, read_rows
 from cxrbench.study.recipe import Sha256
 
 RELEASES = Path("data/releases.csv")

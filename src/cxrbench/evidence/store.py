@@ -9,11 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import remedy, sha256_file, sha256_json, written_aside
 from cxrbench.evidence.record import LAST, LOG, PREDICTIONS, RECORD, Record, read_record
 from cxrbench.evidence.sums import SUMS, read_sums, updated_sums
 from cxrbench.study.config import AnySource, Study
-from cxrbench.study.files import remedy, sha256_file, sha256_json, written_aside
-from cxrbench.study.names import Cell, UserError, find_cells
+from cxrbench.study.names import Cell, find_cells
 from cxrbench.study.platforms import ENTRIES
 
 SETTINGS = "datasets.json"  # of packed datasets by their hash, for records that do not have them

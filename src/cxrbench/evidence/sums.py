@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cxrbench.study.files import locked, remedy, sha256_file, write_text
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import locked, remedy, sha256_file, write_text
 
 SUMS = "SHA256SUMS"
 NAMESPACE = "cxrbench-evidence"  # a signature made for another purpose does not count

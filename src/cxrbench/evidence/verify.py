@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError, printable
+from cxrbench.common.files import cores, explained, remedy
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
 from cxrbench.datasets.split import assign_split, choose_rows
 from cxrbench.evidence.checks import (
@@ -36,8 +38,7 @@ from cxrbench.evidence.store import check_evidence
 from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
 from cxrbench.statistics.predictions import LABEL, SCORE, findings_of, labels_of
 from cxrbench.study.config import NihSource, PhantomSource, Study
-from cxrbench.study.files import cores, explained, remedy
-from cxrbench.study.names import Cell, UserError, find_cells, printable
+from cxrbench.study.names import Cell, find_cells
 from cxrbench.study.recipe import SPLITS
 
 NOT_SHOWN = (

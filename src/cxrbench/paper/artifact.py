@@ -12,6 +12,7 @@ import pandas as pd
 
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import ClaimVerdict
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.formats import ends, missing
@@ -19,7 +20,7 @@ from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import NOT_RUN
 from cxrbench.results.reproduction import tolerances
-from cxrbench.study.names import Cell, UserError, find_cells
+from cxrbench.study.names import Cell, find_cells
 
 REBUILD = "make paper-from-evidence"
 REGISTRY = Path("data/registry.csv")

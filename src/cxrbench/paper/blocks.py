@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.study.files import write_text
-from cxrbench.study.names import UserError, printable
+from cxrbench.common.errors import UserError, printable
+from cxrbench.common.files import write_text
 
 
 def renew(path: Path, blocks: Mapping[str, str]) -> None:

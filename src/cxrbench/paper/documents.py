@@ -11,6 +11,8 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from cxrbench.claims.file import read_claims
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import write_text
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.expected import NOT_RUN
 from cxrbench.evidence.record import processors_in_words as processors_in_words
@@ -22,8 +24,7 @@ from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.practitioner import jobs_in_markdown
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
-from cxrbench.study.files import write_text
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED
 
 PAPER_GB, ALL_GB = "1", "7.6"  # of installed packages, measured once

@@ -13,9 +13,9 @@ from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 
+from cxrbench.common.errors import UserError, and_more
 from cxrbench.paper.conclusions import written
 from cxrbench.paper.items import figures, keys_of, tables
-from cxrbench.study.names import UserError, and_more
 
 FILE = "src/cxrbench/paper/values.toml"  # in messages
 # Of LaTeX: what is named outside of its comments.

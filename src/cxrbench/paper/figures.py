@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from sklearn.metrics import roc_curve
 
+from cxrbench.common.files import written_aside
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.formats import words
@@ -30,7 +31,6 @@ from cxrbench.statistics.calibration import reliability
 from cxrbench.statistics.metrics import ENDPOINT, MACRO
 from cxrbench.statistics.predictions import findings_of
 from cxrbench.statistics.sample import sample_of
-from cxrbench.study.files import written_aside
 from cxrbench.study.names import GROUP
 from cxrbench.study.platforms import PLATFORMS
 

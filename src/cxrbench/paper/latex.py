@@ -14,14 +14,14 @@ from textwrap import dedent
 
 import pandas as pd
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
 from cxrbench.paper.entries import must_agree
 from cxrbench.paper.formats import KINDS, Table, Values, escape, latex
 from cxrbench.paper.items import Item, as_latex, figures, printed, tables
 from cxrbench.paper.ledger import claims_one_by_one
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of, write_values
-from cxrbench.study.files import explained, sha256_file, sha256_json, write_csv, write_text, written_aside
-from cxrbench.study.names import UserError
 
 _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 _WIDE = 7  # columns; a table with more is made narrower

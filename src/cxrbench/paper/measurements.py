@@ -5,10 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from cxrbench.compile import audit
-from cxrbench.compile.audit import read_audit
-from cxrbench.compile.reports import Score, read_reported, score
-from cxrbench.compile.rules import INSTRUCTION_CAP, Setting
+from cxrbench.common.files import read_csv
 from cxrbench.evidence.store import (
     AHEAD,
     KEPT_ABOVE,
@@ -17,6 +14,10 @@ from cxrbench.evidence.store import (
     STEP_FLOOR,
     STEP_TOLERANCE,
 )
+from cxrbench.neuron import audit
+from cxrbench.neuron.audit import read_audit
+from cxrbench.neuron.reports import Score, read_reported, score
+from cxrbench.neuron.rules import INSTRUCTION_CAP, Setting
 from cxrbench.paper.formats import (
     Columns,
     Fields,
@@ -29,7 +30,6 @@ from cxrbench.paper.formats import (
     table,
 )
 from cxrbench.paper.results import Results, host_in_words, read_measurements
-from cxrbench.study.files import read_csv
 
 SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
 ROWS = (

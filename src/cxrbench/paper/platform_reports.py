@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
+from cxrbench.common.readers import Row, Text, read_rows
 from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.results import Results
-from cxrbench.study.readers import Row, Text, read_rows
 
 FILE = Path("data/published_comparisons.csv")
 

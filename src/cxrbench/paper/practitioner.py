@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cxrbench.compile.reports import read_reported
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import NoPrice, newest, price, read_prices
 from cxrbench.cost.published import leave_one_card_out, published_speed
 from cxrbench.cost.ratios import thresholds
+from cxrbench.neuron.reports import read_reported
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Range, text
 from cxrbench.paper.results import Results

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from cxrbench.compile.reports import read_reported
+from cxrbench.common.files import read_csv, sha256_file
 from cxrbench.evidence.record import short_processor
+from cxrbench.neuron.reports import read_reported
 from cxrbench.paper.formats import Fields, Table, listed, missing, of_kinds, words
 from cxrbench.paper.results import Results, host_in_words
 from cxrbench.results.matrix import NOT_RUN, state_of
-from cxrbench.study.files import read_csv, sha256_file
 from cxrbench.study.names import GROUP
 
 _ALIKE = [*GROUP, "status", "origin"]

@@ -15,6 +15,7 @@ import pandas as pd
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.inputs import Context
 from cxrbench.claims.ledger import check_claims
+from cxrbench.common.files import write_csv
 from cxrbench.cost.costs import cost_table
 from cxrbench.cost.money import money_tables
 from cxrbench.cost.prices import read_prices
@@ -30,7 +31,6 @@ from cxrbench.results.scoring import CELL_COLUMNS, of_cell
 from cxrbench.statistics.evaluate import one_per_metric, prevalence
 from cxrbench.statistics.metrics import ENDPOINT, MACRO, METRICS, findings_among
 from cxrbench.study.config import NihSource, Study, read_study
-from cxrbench.study.files import write_csv
 from cxrbench.study.names import GROUP, Cell
 
 BASELINES, CLAIMS, PRICES = (Path("data") / name for name in ("baselines.csv", "claims.yaml", "prices.csv"))

@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import write_text
 from cxrbench.paper.entries import FILE, ValueLine, entry_of
 from cxrbench.paper.formats import KINDS, Range, Value, Values, WithInterval, listed, missing
 from cxrbench.paper.results import Results
-from cxrbench.study.files import write_text
-from cxrbench.study.names import UserError
 from cxrbench.study.platforms import ACCELERATED
 
 NAME = "values.json"

@@ -11,7 +11,7 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
 
 
 class Platform:

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from cxrbench.common.errors import UserError, shortened
 from cxrbench.platforms.base import Platform
-from cxrbench.study.names import UserError
 from cxrbench.study.platforms import CUDNN_DEPTHWISE, RECORDING, LacksPrecision, RecordingFailed
-from cxrbench.study.readers import shortened
 
 _MOST_PINNED = 1 << 26  # bytes
 _ENERGY = "nvmlDeviceGetTotalEnergyConsumption"  # in millijoules

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
+from cxrbench.common.errors import UserError
 from cxrbench.platforms.gate import innermost
 from cxrbench.platforms.judged import Stepped
-from cxrbench.study.names import UserError
 
 Wrong = Callable[[Tensor], Tensor]
 

@@ -15,9 +15,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from cxrbench.common.errors import UserError
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.cpu import CpuPlatform
-from cxrbench.study.names import UserError
 from cxrbench.study.recipe import Arithmetic
 
 Rounding = Callable[[Tensor], Tensor]

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
+from cxrbench.common.errors import UserError
 from cxrbench.study.config import CompileOptions, Compiler
-from cxrbench.study.names import UserError
 from cxrbench.study.platforms import installed
 
 DEVICE_FOLDER = Path("/dev")

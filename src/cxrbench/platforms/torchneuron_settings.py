@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from functools import partial
 
+from cxrbench.common.errors import UserError
 from cxrbench.platforms.neuron_settings import RUNTIME, why_not
 from cxrbench.study.config import Compiler
-from cxrbench.study.names import UserError
 
 unavailable = partial(why_not, "torchneuron")
 

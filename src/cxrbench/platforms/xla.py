@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from cxrbench.common.errors import UserError
 from cxrbench.platforms.adamw import AdamW
 from cxrbench.platforms.base import Platform
-from cxrbench.study.names import UserError
 
 os.environ.setdefault("PJRT_DEVICE", "CPU")  # unset, torch_xla guesses; this device is always there
 if os.environ["PJRT_DEVICE"] == "CPU":

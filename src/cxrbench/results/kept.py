@@ -21,6 +21,8 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import cores, json_text, sha256_file, sha256_json, write_text, written_aside
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import abnormal_share
 from cxrbench.evidence.predictions import read_predictions
@@ -33,8 +35,7 @@ from cxrbench.statistics.f1_search import f1_search
 from cxrbench.statistics.sample import Sample, Scope, Thresholds, validation_of
 from cxrbench.statistics.sources import halved_scores
 from cxrbench.study.config import NihSource, PhantomSource, Study
-from cxrbench.study.files import cores, json_text, sha256_file, sha256_json, write_text, written_aside
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 
 _CODE = (
     *("statistics/*.py", "results/kept.py", "results/subgroups.py", "datasets/nih_table.py"),

@@ -8,10 +8,10 @@ prevalence (ppv, kappa) is that of this set. Intervals are from resampling patie
 import numpy as np
 import pandas as pd
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import read_nih_table, wheel_file
 from cxrbench.datasets.split import assign_split
 from cxrbench.statistics.sample import weight_blocks
-from cxrbench.study.names import UserError
 
 IMAGES, REPLICATES = 4376, 2000
 EXACT, APPROXIMATE, NONE = "the same finding", "approximate", "NIH has no such label"

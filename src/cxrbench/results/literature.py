@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from cxrbench.common.readers import OR_NONE, Row, Text, read_rows
 from cxrbench.statistics.metrics import MACRO
-from cxrbench.study.readers import OR_NONE, Row, Text, read_rows
 
 _Count = Annotated[Annotated[int, Field(gt=0, le=10**9)] | None, OR_NONE]
 COUNTS = {  # column -> the same of the published network, and what it counts

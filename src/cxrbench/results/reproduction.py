@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import read_csv
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, load_in_words
 from cxrbench.evidence.store import check_evidence
 from cxrbench.statistics.components import Difference, from_reference
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
 from cxrbench.statistics.metrics import MACRO, in_words
-from cxrbench.study.files import read_csv
-from cxrbench.study.names import Cell, UserError, find_cells
+from cxrbench.study.names import Cell, find_cells
 
 _Z = 1.96
 ENOUGH = 5  # recorded seeds: the spread of fewer is known to a factor of two at best

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import cores, read_csv
 from cxrbench.statistics.evaluate import COLUMNS, Evaluation, evaluate, one_per_metric, require_controls
 from cxrbench.statistics.predictions import FILE, findings_of, load_predictions
-from cxrbench.study.files import cores, read_csv
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 
 MANY_FINDINGS = 200  # from here on more than seconds: 10 s of one core for 300 findings of 2,000 images
 CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]

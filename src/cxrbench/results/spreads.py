@@ -3,9 +3,9 @@
 from difflib import get_close_matches
 from pathlib import Path
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import read_csv
 from cxrbench.statistics.power import SeedSpread, recorded_spreads
-from cxrbench.study.files import read_csv
-from cxrbench.study.names import UserError
 
 
 def spreads_of(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], SeedSpread]]:

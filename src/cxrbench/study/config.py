@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from cxrbench.study.names import Cell, UserError, matches, nearest, suggestion
+from cxrbench.common.errors import UserError, nearest, shortened, suggestion
+from cxrbench.common.readers import Document, complaint, matching, one_of
+from cxrbench.study.names import Cell, matches
 from cxrbench.study.platforms import ENTRIES, PLATFORMS
-from cxrbench.study.readers import Document, complaint, matching, one_of, shortened
 from cxrbench.study.recipe import Augmentation as Augmentation
 from cxrbench.study.recipe import Compiler as Compiler
 from cxrbench.study.recipe import Count, Name, Seed, Strict

@@ -1,18 +1,13 @@
-"""Names: that of a cell, ``dataset/architecture/platform/seedN``; and what is said of a wrong one."""
+"""Names: that of a cell, ``dataset/architecture/platform/seedN``."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from cxrbench.statistics.errors import UserError as UserError
-from cxrbench.statistics.errors import and_more as and_more
-from cxrbench.statistics.errors import counted as counted
-from cxrbench.statistics.errors import nearest as nearest
-from cxrbench.statistics.errors import printable as printable
+from cxrbench.common.errors import UserError
 
 GROUP = ["dataset", "architecture", "platform"]  # columns: the cells of these are seeds of one training
 PART = r"[\w][\w.\-]{0,99}"
@@ -20,17 +15,6 @@ _NAME = re.compile(
     rf"(?P<dataset>{PART})/(?P<architecture>{PART})/(?P<platform>[\w\-]+)/seed(?P<seed>0|[1-9][0-9]{{0,9}})"
 )
 NAME_FORM = "a name: at most 100 letters, digits, dots, hyphens and underscores, the first no dot or hyphen"
-_LISTED = 12  # names that a message lists
-
-
-def suggestion(word: str, names: Collection[str], count: int = 3) -> str:
-    """The nearest of ``names``, or the first of them when none is near."""
-    listed = list(map(str, names))
-    choices = ", ".join(listed[:_LISTED]) + and_more(max(0, len(listed) - _LISTED))
-    return nearest(word, names, count) or f"; known: {choices}"
-
-
-# -- cells ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, order=True)

@@ -16,7 +16,7 @@ from importlib import metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cxrbench.study.names import UserError, nearest
+from cxrbench.common.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from cxrbench.study.recipe import Arithmetic, Compiler

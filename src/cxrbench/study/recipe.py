@@ -9,9 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from cxrbench.study.files import sha256_file, sha256_json
-from cxrbench.study.names import NAME_FORM, PART, UserError
-from cxrbench.study.readers import Row, Text, matching, read_rows
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file, sha256_json
+from cxrbench.common.readers import Row, Text, matching, read_rows
+from cxrbench.study.names import NAME_FORM, PART
 
 Name = Annotated[str, matching(PART, NAME_FORM)]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a sha256: 64 hex digits, such as sha256sum prints")]

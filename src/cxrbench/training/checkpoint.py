@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from cxrbench.study.files import sha256_file, synced, written_aside
-from cxrbench.study.names import UserError
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file, synced, written_aside
 from cxrbench.training.job import checkpoints
 
 _KEEP = 2  # checkpoints

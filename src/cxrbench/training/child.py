@@ -18,9 +18,9 @@ from pathlib import Path
 
 STARTED = time.monotonic()  # before the slow imports: they are part of the set-up that is timed
 
+from cxrbench.common.errors import UserError  # noqa: E402
+from cxrbench.common.files import explained, sha256_file  # noqa: E402
 from cxrbench.evidence.record import LAST, PREDICTIONS  # noqa: E402
-from cxrbench.study.files import explained, sha256_file  # noqa: E402
-from cxrbench.study.names import UserError  # noqa: E402
 from cxrbench.study.platforms import RecordingFailed  # noqa: E402
 from cxrbench.training.endings import Diverged, Ending, Interrupted  # noqa: E402
 from cxrbench.training.job import WEIGHTS, Job  # noqa: E402

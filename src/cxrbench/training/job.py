@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from cxrbench.common.files import locked, write_text
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.files import locked, write_text
 from cxrbench.study.names import Cell
 
 PRECOMPILED = "precompile.json"  # in the work folder: seconds, graphs, succeeded, failed

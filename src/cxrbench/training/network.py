@@ -12,7 +12,7 @@ import torch
 from timm.models import register_model
 from torch import nn
 
-from cxrbench.study.names import UserError, nearest
+from cxrbench.common.errors import UserError, nearest
 from cxrbench.study.recipe import Recipe
 from cxrbench.training.weights import with_initial_weights
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from cxrbench.common.errors import UserError, nearest, suggestion
 from cxrbench.datasets.packed import data_present
 from cxrbench.evidence.record import Record
 from cxrbench.evidence.store import EvidenceStore, Origin
 from cxrbench.study import platforms
 from cxrbench.study.config import Cluster, Study, TableSource
-from cxrbench.study.names import Cell, UserError, nearest, suggestion
+from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED
 from cxrbench.study.recipe import weights_missing
 

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file, write_json
 from cxrbench.platforms import neuron_settings
 from cxrbench.study import platforms
-from cxrbench.study.files import sha256_file, write_json
-from cxrbench.study.names import UserError
 from cxrbench.training.child import TRIAL
 from cxrbench.training.endings import Ending, error_line
 from cxrbench.training.job import PRECOMPILED, Job

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.datasets.packed import MANIFEST, Packed, read_packed
 from cxrbench.evidence.predictions import write_scores
 from cxrbench.evidence.record import Record, UsedWeights
 from cxrbench.platforms.base import Platform
 from cxrbench.study import platforms
 from cxrbench.study.config import Limits, Recipe
-from cxrbench.study.files import sha256_file
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 from cxrbench.training.method import Batches, Scoring, build_network, sigmoid
 from cxrbench.training.weights import read_metadata
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.packed import read_packed
 from cxrbench.evidence.record import EpochStats
 from cxrbench.study import platforms
-from cxrbench.study.names import UserError
 from cxrbench.training.job import Job
 
 # Largest relative differences of the first epoch's losses, training and validation, between runs of one seed,

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
+from cxrbench.common.errors import UserError
 from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import EpochStats, NormStatistics
 from cxrbench.platforms.base import Platform
-from cxrbench.study.names import UserError
 from cxrbench.training.checkpoint import load_checkpoint, save_checkpoint
 from cxrbench.training.clock import WARMUP_STEPS, Clock, Progress
 from cxrbench.training.endings import Diverged, Interrupted

@@ -22,6 +22,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import cores, explained, sha256_file, write_json, written_aside
 from cxrbench.evidence.record import (
     LAST,
     LOG,
@@ -38,8 +40,6 @@ from cxrbench.evidence.record import (
 )
 from cxrbench.evidence.store import step_parity
 from cxrbench.study import platforms
-from cxrbench.study.files import cores, explained, sha256_file, write_json, written_aside
-from cxrbench.study.names import UserError
 from cxrbench.study.platforms import ACCELERATED
 from cxrbench.training.endings import (
     OWN_SIGNALS,

@@ -16,10 +16,9 @@ from safetensors.torch import save_file
 from timm.models import get_arch_pretrained_cfgs, load_state_dict
 from torch import nn
 
+from cxrbench.common.errors import UserError, shortened, suggestion
+from cxrbench.common.files import sha256_file, written_aside
 from cxrbench.evidence.record import UsedWeights
-from cxrbench.study.files import sha256_file, written_aside
-from cxrbench.study.names import UserError, suggestion
-from cxrbench.study.readers import shortened
 from cxrbench.study.recipe import FileWeights, Recipe, TimmWeights, weights_missing
 
 _METADATA = "cxrbench"  # the one key of a kept file's metadata: safetensors writes several in any order

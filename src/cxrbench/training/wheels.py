@@ -11,8 +11,8 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from cxrbench.study.files import written_aside
-from cxrbench.study.names import UserError, printable
+from cxrbench.common.errors import UserError, printable
+from cxrbench.common.files import written_aside
 from cxrbench.study.recipe import WEIGHTS_TABLE, PublishedWeights, tensors_sha256
 
 

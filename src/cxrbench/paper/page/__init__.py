@@ -21,6 +21,8 @@ from markupsafe import Markup, escape
 
 from cxrbench.claims.file import read_claims
 from cxrbench.claims.ledger import VERDICTS
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import write_text
 from cxrbench.evidence.expected import read_expected
 from cxrbench.evidence.record import FAILED, LOG, read_record, short_processor
 from cxrbench.evidence.store import check_evidence
@@ -34,8 +36,7 @@ from cxrbench.paper.page.pictures import page_figures
 from cxrbench.paper.results import Results, with_interval
 from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
-from cxrbench.study.files import write_text
-from cxrbench.study.names import Cell, UserError
+from cxrbench.study.names import Cell
 
 _LONGEST = 2000  # characters of a text
 LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes

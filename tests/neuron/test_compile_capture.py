@@ -15,10 +15,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from conftest import QUICK_XLA, ROOT, ran
-from cxrbench.compile.calls import gelu_as_on_neuron
-from cxrbench.compile.capture import NotCaptured, audit_network, build, capture
-from cxrbench.compile.control_graphs import LAYERS
-from cxrbench.compile.rules import Facts, Setting, flagged
+from cxrbench.neuron.calls import gelu_as_on_neuron
+from cxrbench.neuron.capture import NotCaptured, audit_network, build, capture
+from cxrbench.neuron.control_graphs import LAYERS
+from cxrbench.neuron.rules import Facts, Setting, flagged
 from cxrbench.study.config import Recipe
 from cxrbench.training.method import build_network
 from cxrbench.training.network import VARIANTS, register_variants
@@ -105,7 +105,7 @@ def hand() -> nn.Sequential:
 def test_what_is_audited_is_what_is_trained(architecture, precision, off, packed) -> None:
     """The trainer's second step, compiled and run with streamed images, has the same graph."""
     environment = os.environ | {"XLA_DISABLE_FUNCTIONALIZATION": off, "XLA_FLAGS": QUICK_XLA}
-    words = (ROOT / "tests/compile/trained_graph.py", packed, architecture, precision)
+    words = (ROOT / "tests/neuron/trained_graph.py", packed, architecture, precision)
     done = ran(sys.executable, *words, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     trained, counted = json.loads(done.stdout.splitlines()[-1])

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 
 import neuronx_cc
 from conftest import ROOT, must_work, ran
-from cxrbench.compile import capture
-from cxrbench.compile.campaign import dump_steps
-from cxrbench.compile.capture import NotCaptured
-from cxrbench.compile.control_graphs import ALWAYS
-from cxrbench.compile.outcomes import KEY, NOT_RUN, STATES, columns, outcomes, states
-from cxrbench.compile.rules import Setting
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.compiled import (
     PARTS,
     CompileRecord,
@@ -28,8 +23,13 @@ from cxrbench.evidence.compiled import (
     read_compiled,
 )
 from cxrbench.evidence.record import Failure
+from cxrbench.neuron import capture
+from cxrbench.neuron.campaign import dump_steps
+from cxrbench.neuron.capture import NotCaptured
+from cxrbench.neuron.control_graphs import ALWAYS
+from cxrbench.neuron.outcomes import KEY, NOT_RUN, STATES, columns, outcomes, states
+from cxrbench.neuron.rules import Setting
 from cxrbench.study.config import Compilation, CompileOptions, read_study
-from cxrbench.study.files import sha256_file
 from cxrbench.training.plan import must_be_architectures
 from paper.conftest import made_up
 
@@ -181,7 +181,7 @@ def test_a_recipes_options_are_recorded_beside_the_defaults_and_out_of_the_table
 @pytest.mark.slow
 @pytest.mark.fault("a process that traces a network is killed", "a message; the other networks are traced")
 def test_a_killed_trace_is_a_message_about_its_own_network(tmp_path, monkeypatch):
-    monkeypatch.setattr("cxrbench.compile.campaign._trace", dying_trace.trace)
+    monkeypatch.setattr("cxrbench.neuron.campaign._trace", dying_trace.trace)
     messages: list[str] = []
     steps = [(name, Setting(32, 2)) for name in (dying_trace.DIES, "test_convnext", "test_vit")]
     written = dump_steps(steps, tmp_path, messages.append)

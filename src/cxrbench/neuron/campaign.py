@@ -11,12 +11,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from cxrbench.compile.audit import Wanted, traced, versions
-from cxrbench.compile.compiler import LOG, Compiler, Limits, NotEvidence, judged, run_compiler
-from cxrbench.compile.control_graphs import ALWAYS
-from cxrbench.compile.module import read_module
-from cxrbench.compile.operators import names_in, unlisted
-from cxrbench.compile.rules import Setting
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import cores, explained, sha256_file, write_text
 from cxrbench.evidence.compiled import (
     FOLDER,
     OPERATORS,
@@ -32,10 +28,14 @@ from cxrbench.evidence.compiled import (
 )
 from cxrbench.evidence.record import RecordPart, commit_of_code, now, read_model, this_machine
 from cxrbench.evidence.sums import updated_sums
+from cxrbench.neuron.audit import Wanted, traced, versions
+from cxrbench.neuron.compiler import LOG, Compiler, Limits, NotEvidence, judged, run_compiler
+from cxrbench.neuron.control_graphs import ALWAYS
+from cxrbench.neuron.module import read_module
+from cxrbench.neuron.operators import names_in, unlisted
+from cxrbench.neuron.rules import Setting
 from cxrbench.platforms.neuron_settings import graph_flags
 from cxrbench.study.config import CompileOptions
-from cxrbench.study.files import cores, explained, sha256_file, write_text
-from cxrbench.study.names import UserError
 
 MANIFEST = "manifest.json"
 _KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
@@ -92,7 +92,7 @@ def _trace(
     name: str, setting: Setting, folder: Path, versions: dict[str, str]
 ) -> dict[str, TracedGraph] | str:
     """The graphs of a training step, written into ``folder``, or why there are none."""
-    from cxrbench.compile.capture import NotCaptured, dump_network
+    from cxrbench.neuron.capture import NotCaptured, dump_network
 
     try:
         return dump_network(name, setting, folder, versions)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuronx_cc
-from cxrbench.compile.control_graphs import ALWAYS
-from cxrbench.compile.module import Contents, read_module
-from cxrbench.compile.operators import REFUSED_TYPES, TARGETS, names_in, unlisted
 from cxrbench.evidence.compiled import ForeignGraph, read_compiled
+from cxrbench.neuron.control_graphs import ALWAYS
+from cxrbench.neuron.module import Contents, read_module
+from cxrbench.neuron.operators import REFUSED_TYPES, TARGETS, names_in, unlisted
 
 LISTED = names_in(neuronx_cc.LISTED.replace(" ", "\n"))
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, must_work
-from cxrbench.compile.audit import read_audit, row
-from cxrbench.compile.reports import Reported, Score, read_reported, score
-from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
+from cxrbench.neuron.audit import read_audit, row
+from cxrbench.neuron.reports import Reported, Score, read_reported, score
+from cxrbench.neuron.rules import AUDITED_PARTS, Facts, Setting
 
 VERSIONS = {"torch": "2", "torch_xla": "2", "timm": "1"}
 GRAPHS = {

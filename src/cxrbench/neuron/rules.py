@@ -1,7 +1,7 @@
 """Counts of a training step's graph, and the Neuron rules (rules.toml) they are checked against.
 
 A flagged rule is a *prior*: the network has what the source reports trouble with. Only
-Neuron's compiler shows whether it compiles; :mod:`cxrbench.compile.reports` counts how flags agree with
+Neuron's compiler shows whether it compiles; :mod:`cxrbench.neuron.reports` counts how flags agree with
 reports. No torch.
 """
 

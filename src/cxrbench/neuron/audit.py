@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from cxrbench.compile.networks import family_of
-from cxrbench.compile.rules import AUDITED_PARTS, CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import cores, sha256_json, write_csv, write_json
 from cxrbench.evidence.sums import updated_sums
-from cxrbench.study.files import cores, sha256_json, write_csv, write_json
-from cxrbench.study.names import UserError
+from cxrbench.neuron.networks import family_of
+from cxrbench.neuron.rules import AUDITED_PARTS, CORE_GIB, Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.study.platforms import installed
 from cxrbench.training.plan import must_be_architectures
 
@@ -118,7 +118,7 @@ def as_on_neuron() -> None:
 
 
 def _capture(name: str, setting: Setting) -> dict[str, Facts]:
-    from cxrbench.compile.capture import audit_network
+    from cxrbench.neuron.capture import audit_network
 
     return audit_network(name, setting)
 

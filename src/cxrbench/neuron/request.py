@@ -5,11 +5,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cxrbench.compile.audit import Wanted
-from cxrbench.compile.campaign import Say
-from cxrbench.compile.rules import Setting
+from cxrbench.common.errors import UserError, suggestion
+from cxrbench.neuron.audit import Wanted
+from cxrbench.neuron.campaign import Say
+from cxrbench.neuron.rules import Setting
 from cxrbench.study.config import Compilation, CompileOptions, read_study
-from cxrbench.study.names import UserError, suggestion
 from cxrbench.training.plan import must_be_architectures
 
 

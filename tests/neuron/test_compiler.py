@@ -13,11 +13,11 @@ import pytest
 
 import neuronx_cc
 from conftest import must_fail, must_work
-from cxrbench.compile import compiler
-from cxrbench.compile.control_graphs import ALWAYS
-from cxrbench.compile.rules import AUDITED_PARTS
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.compiled import read_compiled
-from cxrbench.study.names import UserError
+from cxrbench.neuron import compiler
+from cxrbench.neuron.control_graphs import ALWAYS
+from cxrbench.neuron.rules import AUDITED_PARTS
 from training.trainers import wait_until
 
 from .conftest import NETWORKS, SMALL

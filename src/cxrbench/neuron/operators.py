@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from cxrbench.compile.module import Contents
+from cxrbench.neuron.module import Contents
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 TARGETS = frozenset(_TABLE["targets"])

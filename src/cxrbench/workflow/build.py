@@ -18,8 +18,8 @@ from typing import IO
 import psutil
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from cxrbench.study.files import explained, sha256_file, share, taken
-from cxrbench.study.names import and_more
+from cxrbench.common.errors import and_more
+from cxrbench.common.files import explained, sha256_file, share, taken
 
 OWNER = "CXRBENCH_BUILD"  # in the environment of every job: the folder of its build
 WAIT = "CXRBENCH_WAIT"  # in the environment of a build that waits for another one to end, as make's do
@@ -109,20 +109,22 @@ def say(text: str) -> None:
 
 # Files of the package that decide the result of a command; the modules at its top level always count.
 SCORING = (
-    *("study/*", "evidence/*", "statistics/*", "results/*"),
+    *("common/*", "study/*", "evidence/*", "statistics/*", "results/*"),
     *("datasets/nih_table.py", "datasets/split.py", "datasets/splits/*"),
 )
 _ROOMS = (
     "claims",
     "cli",
-    "compile",
+    "common",
     "cost",
     "datasets",
     "evidence",
+    "neuron",
     "paper",
     "results",
     "statistics",
     "study",
+    "workflow",
 )
 REPORTING = (*(f"{room}/**/*" for room in _ROOMS), "platforms/*", "training/plan.py", "training/*.txt")
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import pandas as pd
 from pydantic import Field
 
-from cxrbench.compile.rules import Setting, facts_of, flagged
-from cxrbench.study import readers
-from cxrbench.study.readers import OR_NONE, Text, one_of, read_rows
+from cxrbench.common import readers
+from cxrbench.common.readers import OR_NONE, Text, one_of, read_rows
+from cxrbench.neuron.rules import Setting, facts_of, flagged
 
 REPORTED = Path("data/reported.csv")
 _UNSTATED = Setting(pixels=224, batch=32, precision="fp32")  # what is looked at where a report names nothing

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from cxrbench.compile.capture import _graph, _results, build, capture
-from cxrbench.compile.rules import Setting
 from cxrbench.datasets.packed import read_packed
+from cxrbench.neuron.capture import _graph, _results, build, capture
+from cxrbench.neuron.rules import Setting
 from cxrbench.platforms.xla import XlaPlatform
 from cxrbench.study.config import Recipe
 from cxrbench.training.steps import Steps

@@ -7,7 +7,7 @@ these. Imports torch only to build one.
 
 from typing import Any
 
-from cxrbench.compile.rules import Setting
+from cxrbench.neuron.rules import Setting
 
 _PIXELS, _WIDTH = 16, 64
 LAYERS = {"control_linear": "Identity", "control_gelu": "GELU", "control_layernorm": "LayerNorm"}

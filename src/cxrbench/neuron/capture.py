@@ -23,20 +23,20 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from cxrbench.compile.calls import gelu_as_on_neuron
-from cxrbench.compile.control_graphs import LAYERS, control_network
-from cxrbench.compile.hlo import Convolution, Graph, is_bad_window
-from cxrbench.compile.module import read_module
-from cxrbench.compile.operators import REFUSED_TYPES
-from cxrbench.compile.rules import AUDITED_PARTS, Facts, Setting
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import written_aside
 from cxrbench.datasets.nih_table import FINDINGS
 from cxrbench.evidence.compiled import GraphPart, TracedGraph
 from cxrbench.evidence.record import UsedWeights
+from cxrbench.neuron.calls import gelu_as_on_neuron
+from cxrbench.neuron.control_graphs import LAYERS, control_network
+from cxrbench.neuron.hlo import Convolution, Graph, is_bad_window
+from cxrbench.neuron.module import read_module
+from cxrbench.neuron.operators import REFUSED_TYPES
+from cxrbench.neuron.rules import AUDITED_PARTS, Facts, Setting
 from cxrbench.platforms.base import Platform
 from cxrbench.study import platforms
 from cxrbench.study.config import Augmentation, Recipe
-from cxrbench.study.files import written_aside
-from cxrbench.study.names import UserError
 from cxrbench.training.method import Averaged, Batch, Batches, build_network, draw_parameters
 from cxrbench.training.network import register_variants
 

@@ -10,10 +10,10 @@ import pytest
 
 from conftest import ROOT, must_fail, must_work
 from cxrbench.cli.audit import PRIOR
-from cxrbench.compile.audit import of_setting, read_audit, record_audit, row, survey
-from cxrbench.compile.rules import AUDITED_PARTS, RULES, Facts, Setting, facts_of
+from cxrbench.common.errors import UserError
 from cxrbench.evidence.verify import verify_recorded
-from cxrbench.study.names import UserError
+from cxrbench.neuron.audit import of_setting, read_audit, record_audit, row, survey
+from cxrbench.neuron.rules import AUDITED_PARTS, RULES, Facts, Setting, facts_of
 
 SMALL = ["--pixels", "32", "--batch", "4"]
 NAMES = ["test_resnet", "test_convnext", "hrnet_w18_small"]
@@ -60,8 +60,8 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
 def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     _, folder = done
     code = (
-        "import sys; from pathlib import Path; from cxrbench.compile.rules import Setting\n"
-        "from cxrbench.compile.audit import survey\n"
+        "import sys; from pathlib import Path; from cxrbench.neuron.rules import Setting\n"
+        "from cxrbench.neuron.audit import survey\n"
         f"table = survey({NAMES}, [Setting(32, 4)], Path(r'{folder / 'cache'}'), print)\n"
         f"table.to_csv(r'{folder / 'again.csv'}', index=False)\n"
         "assert not {'torch', 'timm', 'torch_xla'} & set(sys.modules)"

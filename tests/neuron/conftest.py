@@ -14,8 +14,8 @@ import torch
 
 import forked
 from conftest import ROOT, must_work, once
-from cxrbench.compile.campaign import dump_steps
-from cxrbench.compile.control_graphs import ALWAYS
+from cxrbench.neuron.campaign import dump_steps
+from cxrbench.neuron.control_graphs import ALWAYS
 from cxrbench.platforms.base import Platform
 from cxrbench.study import platforms
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import psutil
 
-from cxrbench.compile.operators import names_in
+from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.compiled import Limit, Neff, Outcome, Target
 from cxrbench.evidence.record import Failure, without_folders
-from cxrbench.study.files import sha256_file
-from cxrbench.study.names import UserError
+from cxrbench.neuron.operators import names_in
 from cxrbench.training.endings import OWN_SIGNALS, classify, error_line, normalise
 from cxrbench.training.machine import out_of_memory_kills
 from cxrbench.training.process import adopted

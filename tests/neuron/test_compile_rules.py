@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.compile import rules
-from cxrbench.compile.audit import of_setting, read_audit
-from cxrbench.compile.networks import NETWORKS
-from cxrbench.compile.rules import Facts, Setting, facts_of, flagged, verdicts
+from cxrbench.neuron import rules
+from cxrbench.neuron.audit import of_setting, read_audit
+from cxrbench.neuron.networks import NETWORKS
+from cxrbench.neuron.rules import Facts, Setting, facts_of, flagged, verdicts
 from cxrbench.paper import measurements as report
 
 RECORDED = ROOT / "data/recorded"

@@ -24,7 +24,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cxrbench.study.names import UserError, printable
+from cxrbench.common.errors import UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,8 +5,8 @@ import signal
 import time
 from pathlib import Path
 
-from cxrbench.compile.rules import Setting
 from cxrbench.evidence.compiled import PARTS, TracedGraph
+from cxrbench.neuron.rules import Setting
 
 DIES = "test_resnet"
 

@@ -22,9 +22,8 @@ from pydantic import (
     ValidationError,
 )
 
-from cxrbench.statistics.errors import shortened as shortened
-from cxrbench.study.files import explained
-from cxrbench.study.names import UserError, nearest, suggestion
+from cxrbench.common.errors import UserError, nearest, shortened, suggestion
+from cxrbench.common.files import explained
 
 LARGEST = 64 * 2**20  # bytes of a file that people edit; the longest list of images has 3 MB
 DEEPEST, MOST_VALUES, LONGEST_NUMBER = 50, 100_000, 40  # YAML: levels, values with aliases expanded, digits

@@ -1,0 +1,1 @@
+"""Files, tables, locks and messages: what every room needs."""

@@ -1,0 +1,1 @@
+"""In which order a build goes: its lock, its log, what it made."""
