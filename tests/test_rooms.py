@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,12 @@ def test_imports_go_from_the_command_line_down_to_the_statistics() -> None:
     ]
     assert upwards == []
     assert {room_of(module) for module in FILES} - {"", "__main__"} == set(ROOMS)
+
+
+def test_a_contributor_is_told_of_every_room() -> None:
+    """The table kept the names of rooms that had moved."""
+    rows = re.findall(r"^\| (`[a-z`, ]+`) \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M)
+    assert [room.strip("` ") for row in rows for room in row.split(",")] == list(ROOMS)
 
 
 def test_only_the_command_line_mounts_the_benchmarks() -> None:
