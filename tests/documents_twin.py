@@ -264,6 +264,7 @@ def counted(cells: pd.DataFrame) -> dict[str, Any]:
         **{"findings": len(nih()[1]), "planned": len(cells), "run": int(run.sum()), "audited": len(audit)},
         **{f"{name}/run": int(run[of.index].sum()) for name, of in cells.groupby("platform")},
         **{f"{name}/planned": len(of) for name, of in cells.groupby("platform")},
+        "drawn": int(run[cells["dataset"].str.startswith("phantom")].sum()),
         **{"small": len(small), "small/minutes": small["seconds"].sum() / 60},
         "small/cores": int(small["cores"].max()),
         "small/processor": " and ".join(sorted(set(small["cpu"]))),

@@ -32,7 +32,7 @@ SPOT = "{spot/low} to {spot/high}"
 RATIO = "{preprint/low} to {preprint/high} times"
 SAID = {
     "README.md": [
-        "{run} of {planned} planned trainings are done, all on CPUs.",
+        "{run} of {planned} planned trainings are done, all on CPUs, {drawn} of them with synthetic images.",
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients}% is the choice of "
         "{largest/patients} test patients, "
         "{share/luck}% that choice by training, and {share/seed}% the seed.",
@@ -40,8 +40,8 @@ SAID = {
         "{precision/networks}, with {precision/seeds} seeds each.",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"At undated spot prices of {{spot/regions}} regions, the preprint's {RATIO} the cost on trn1, no "
-        f"longer supported, becomes {SPOT} times.",
+        f"The preprint's {RATIO} the cost on trn1, if on demand, becomes {SPOT} times at undated spot prices "
+        "of {spot/regions} regions.",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after training {small} small networks on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -55,8 +55,8 @@ SAID = {
         "macro AUROC | {largest}: follows | {rebuild/seconds} s |",
         "above {nothing} macro AUROC, the seeds' range minus the platforms' {level} % interval | "
         "{seeds beyond backends/low} to {seeds beyond backends/high}: follows | {rebuild/seconds} s |",
-        "macro AUROC at {smallest/pixels} pixels is equivalent for ResNet-18 and for ConvNeXt-Pico, each by "
-        "itself, with {pico/seeds} seeds on CPUs",
+        "macro AUROC at {smallest/pixels} pixels is equivalent for ResNet-18 and for ConvNeXt-Pico, with "
+        "{pico/seeds} seeds on CPUs",
         "{pico/seeds} seeds of ConvNeXt-Pico at {smallest/pixels} pixels differ",
     ],
     "docs/practitioner.md": [
@@ -94,9 +94,9 @@ SAID = {
         "to {to see/runs/high} seeds per platform, or "
         "{to see/patients/low} to {to see/patients/high} test patients",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
-        "{precision/pairs} ().",
+        "{precision/pairs} before correction ().",
         "{backends} networks on CPUs, with and without XLA | Mean AUROC is equivalent in "
-        "{backends/equivalent} of {backends} ().",
+        "{backends/equivalent} of {backends} before correction ().",
         "Counts of the graphs of {audited} networks |",
         "Nothing: {price pairs} pairs of public prices; the preprint's hours and prices are unknown |",
         f"The stated {RATIO}, if on demand, becomes {SPOT} at undated spot prices.",

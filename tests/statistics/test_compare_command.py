@@ -253,6 +253,13 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "write our name" in one_sentence(folder, "a", "b", "--columns", "image")
     missing = one_sentence(folder, "a", "b", "--columns", "patient=subject")
     assert "there is no column subject for patient" in missing
+    unknown = one_sentence(folder, "a", "b", "--columns", "photo=image")
+    assert "--columns photo: there is no such column to map; use image, " in unknown
+
+
+def test_a_column_under_another_name_can_be_mapped(folder: Path) -> None:
+    changed(folder, "a/seed1.csv", lambda t: t.rename(columns={"image": "dicom_id"}))
+    assert "or map yours with cxrbench compare --columns image=NAME" in one_sentence(folder)
 
 
 def test_two_files_of_one_run_are_named(folder: Path) -> None:

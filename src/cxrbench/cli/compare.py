@@ -200,8 +200,10 @@ def _in_a_terminal(found: Comparison) -> list[str]:
     lines += [wrapped(f"- {note}") for note in found.notes]
     head, rows = words.table(found)
     shown = _laid_out(head, rows)
-    if len(shown[0]) > terminal_width():  # a narrow terminal
-        shown = _laid_out(head, rows, (0, 3, 4, 6))
+    if (whole_width := len(shown[0])) > terminal_width():
+        shown = _laid_out(head, rows, kept := (0, 3, 4, 6))
+        hidden = ", ".join(name for k, name in enumerate(head) if k not in kept)
+        shown += ["", wrapped(f"Not shown in a terminal of under {whole_width} columns: {hidden}.", "")]
     lines += ["", *shown, "", wrapped(_OF_REFERENCE if found.reference else _MEANING, "")]
     if bars := list(words.variance(found.main_variance)):
         lines += ["", *bars]

@@ -40,14 +40,14 @@ def with_spreads(scored: ScoresByCell, cells: Sequence[Cell]) -> tuple[dict[Cell
     distinct: list[CellEstimate] = []
     spreads: dict[str, list[pd.DataFrame]] = {"": []}
     for _, seeds in sorted(settings.items()):
-        whole = {cell: scored[cell] for cell in seeds}
-        spreads[""].append(spread({cell: of.estimate for cell, of in whole.items()}))
-        for label in dict.fromkeys(label for of in whole.values() for label in of.groups):
-            subgroup = {cell: of.groups[label] for cell, of in whole.items() if label in of.groups}
+        read = {cell: scored[cell] for cell in seeds}
+        spreads[""].append(spread({cell: scores.estimate for cell, scores in read.items()}))
+        for label in dict.fromkeys(label for scores in read.values() for label in scores.groups):
+            subgroup = {cell: scores.groups[label] for cell, scores in read.items() if label in scores.groups}
             spreads.setdefault(label, []).append(spread(subgroup))
-        for cell, of in whole.items():
-            reduced[cell] = of._replace(estimate=_compared(of.estimate, distinct), groups={})
-    tables = [table for of in spreads.values() for table in of]
+        for cell, scores in read.items():
+            reduced[cell] = scores._replace(estimate=_compared(scores.estimate, distinct), groups={})
+    tables = [table for of_label in spreads.values() for table in of_label]
     table = pd.concat(tables, ignore_index=True) if tables else spread({})
     return {cell: reduced[cell] for cell in cells}, table
 
@@ -129,8 +129,8 @@ def blocks_of_settings(
         recipe = study.recipe(dataset).model_dump()
         value = recipe.pop(kind)
         where = tuple(ran_on[f"{name}/seed{seed}"] for seed in sorted(numbers))
-        of = (network, platform, study.dataset(dataset).block, str(recipe))
-        alike = (kind, *of, tuple(sorted(numbers)), where)
+        block = study.dataset(dataset).block
+        alike = (kind, network, platform, block, str(recipe), tuple(sorted(numbers)), where)
         blocks.setdefault(alike, {}).setdefault(value, name)
     return {of[:2]: [*names.values()] for of, names in blocks.items() if len(names) > 1}
 

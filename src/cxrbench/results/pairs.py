@@ -63,7 +63,7 @@ POWER_COLUMNS = [
     *("as_measured", "at_worst", "subsets"),
 ]
 MOST_SEEDS = 12  # of a power curve
-MOST_CHOICES = 252  # of recorded seeds: five of ten; of 37 there are 1.8 thousand millions of twelve
+MOST_CHOICES = 252  # five of ten seeds have so many; twelve of 37 would have 1,852,482,996
 
 
 def margins_of(study: Study) -> Margins:

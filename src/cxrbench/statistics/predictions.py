@@ -193,6 +193,9 @@ def _read(
         if is_csv and len(names) == 1 and (signs := [sign for sign in ";\t|" if sign in names[0]]):
             raise UserError(f"{path}: its columns are separated by {signs[0]!r}; separate them by commas")
         for name, theirs in mapped.items():
+            if name not in (*_IDENTITY, *_LONG) and not name.startswith((LABEL, SCORE)):
+                known = [*_IDENTITY, *_LONG, f"{LABEL}NAME", f"{SCORE}NAME"]
+                raise UserError(f"--columns {name}: there is no such column to map; use {', '.join(known)}")
             if theirs not in names:
                 raise UserError(f"{path}: there is no column {theirs} for {name}{nearest(theirs, names, 1)}")
         given = {theirs: name for name, theirs in mapped.items()}
@@ -276,7 +279,10 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
     if missing := [name for name in needed if name not in table]:
         lonely = [name for name in table.columns if _partner(name) in missing or name not in needed]
         hint = nearest(missing[0], lonely, 1)
-        yield f"columns are missing: {', '.join(missing)}{hint}; add them under these names"
+        yield (
+            f"columns are missing: {', '.join(missing)}{hint}; add them under these names, or map yours "
+            f"with cxrbench compare --columns {missing[0]}=NAME"
+        )
     if not named:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
     if taken := named.keys() & {*MEANS}:
