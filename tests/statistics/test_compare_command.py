@@ -257,6 +257,16 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "--columns photo: there is no such column to map; use image, " in unknown
 
 
+def test_a_narrow_terminal_is_told_which_columns_it_hides(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The 95 % interval and Holm's p were left out, and explained below the table."""
+    for width, hidden in (("80", True), ("200", False)):
+        monkeypatch.setenv("COLUMNS", width)
+        printed = must_work("compare", "a", "b", cwd=folder).stdout
+        assert ("columns: A, B, 95 % interval, Holm's p." in printed) is hidden
+
+
 def test_a_column_under_another_name_can_be_mapped(folder: Path) -> None:
     changed(folder, "a/seed1.csv", lambda t: t.rename(columns={"image": "dicom_id"}))
     assert "or map yours with cxrbench compare --columns image=NAME" in one_sentence(folder)
