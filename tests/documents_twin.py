@@ -244,14 +244,6 @@ def ends(name: str, low: Any, high: Any) -> dict[str, Any]:
     return {f"{name}/low": low, f"{name}/high": high}
 
 
-def interval(name: str, networks: Scored) -> dict[str, Any]:
-    """A mean AUROC and the ends of its 95 % interval, on the logit scale; and how many seeds it is over."""
-    mean, half = networks.mean[0], networks.reach(0.95)
-    both = expit(logit(mean) + np.array([-1, 1]) * half / (mean * (1 - mean)))
-    near = (Near(end, 0.1 * half) for end in both)
-    return {name: mean, f"{name}/seeds": len(networks.seeds), **ends(name, *near)}
-
-
 def counted(cells: pd.DataFrame) -> dict[str, Any]:
     """Trainings by platform; the small ones that `make paper` does; networks audited; what was timed."""
     run = cells["status"].notna()
@@ -275,19 +267,23 @@ def counted(cells: pd.DataFrame) -> dict[str, Any]:
 def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     """The endpoint's variance by source, over recipes with ten seeds; how far two seeds lie apart in F1."""
     moves: dict[tuple, list[float]] = {}
+    alone = {group: of for group, of in recipes.items() if not STUDY["datasets"][group[0]].get("block")}
     for group, rows in cells[cells["status"] == "ok"].groupby([*GROUP, "cpu", "alike"]):
-        if not group[0].startswith("phantom") and len(rows) > 1:
+        if group[:3] in alone and not group[0].startswith("phantom") and len(rows) > 1:
             f1 = recipes[group[:3]]["f1"]
             values = f1.value[np.isin(f1.seeds, rows["seed"])]
             moves.setdefault(group[:3], []).extend(abs(a - b) for a, b in combinations(values, 2))
-    ten = [of["endpoint"] for of in recipes.values() if len(of["endpoint"].seeds) >= 10]
+    ten = [of["endpoint"] for of in alone.values() if len(of["endpoint"].seeds) >= 10]
     luck = np.array([of.luck for of in ten])
     common = [(of.parts.mean(axis=0) ** 2).sum() - of.luck / len(of.seeds) for of in ten]
-    parts = np.array([common, luck, [of.value.var(ddof=1) for of in ten] - luck]).mean(axis=1)
+    own = np.array([of.value.var(ddof=1) for of in ten]) - luck
+    parts = np.array([common, luck, own]).mean(axis=1)
     return {
         **{"pairs/recipes": len(moves), "difference": DIFFERENCE},
         "pairs/recipes/above": sum(np.median(of) > DIFFERENCE for of in moves.values()),
         **dict(zip(("share/patients", "share/luck", "share/seed"), 100 * parts / parts.sum(), strict=True)),
+        **{"fraction/patients": parts[0] / parts.sum(), "settings/ten": len(ten)},
+        "share/seed error": 100 * stats.sem(own) / parts.sum(),
     }
 
 
@@ -301,36 +297,57 @@ def of_precisions(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
         if a[1:] == b[1:] and first == second and len(precisions) == 2:
             apart = recipes[a]["endpoint"] - recipes[b]["endpoint"]
             verdicts.append(apart.equivalent)
-            alike += [(len(apart.seeds), a[1], verdicts[-1])] if cpus[a] == cpus[b] else []
+            alike += [(len(apart.seeds), a[1], verdicts[-1], far(apart))] if cpus[a] == cpus[b] else []
     most = max(alike)[0]
-    names = " and ".join(name for seeds, name, same in alike if seeds == most and same)
+    names = " and ".join(name for seeds, name, same, _ in alike if seeds == most and same)
     return {
         **{"precision/pairs": len(verdicts), "precision/equivalent": sum(verdicts)},
         **{"precision/seeds": most, "precision/networks": names, "margin": MARGIN},
+        "precision/far": max(of[3] for of in alike if of[0] == most),
         "level": 90,  # of an interval that lies within a margin: two one-sided tests at 5 %
     }
 
 
+def far(apart: Scored) -> Near:
+    """The end of a difference's 90 % interval that is farther from zero."""
+    return Near(abs(apart.mean[0]) + apart.reach(0.9), 0.1 * apart.reach(0.9))
+
+
+def of_arithmetic(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
+    """Two platforms' emulated arithmetic, for networks of which all planned seeds of both are recorded."""
+    arms = ["nih128-32px-arith-matmult", "nih128-32px-arith-tf32"]
+    whole = (
+        cells[cells["dataset"].isin(arms)].groupby("architecture")["status"].agg(lambda of: of.notna().all())
+    )
+    values: dict[str, Any] = {"arithmetic/networks": " and ".join(whole.index[whole])}
+    for name in whole.index[whole]:
+        a, b = (recipes[arm, name, "cpu"]["endpoint"] for arm in arms)
+        mean, half = (a - b).mean[0], (a - b).reach(0.9)
+        near = (Near(end, 0.1 * half) for end in (mean - half, mean + half))
+        values |= {f"arithmetic/{name}": mean, "arithmetic/seeds": len((a - b).seeds)}
+        values |= ends(f"arithmetic/{name}", *near) | {f"arithmetic/{name}/far": far(a - b)}
+    return values
+
+
 def of_claims(recipes: dict) -> dict[str, Any]:
-    """The main claims, O18 to O20, and the best network on the largest images."""
+    """The claim O18, and the best network on the largest images."""
     names = ("resnet18", "convnext_pico")
     cpu, xla = ([recipes["nih128-32px", name, on] for name in names] for on in ("cpu", "xla_cpu"))
     verdicts = [(a["endpoint"] - b["endpoint"]).equivalent for a, b in zip(cpu, xla, strict=True)]
-    macro = [a["macro"] - b["macro"] for a, b in zip(cpu, xla, strict=True)]
-    far = [Near(abs(of.mean[0]) + of.reach(0.9), 0.1 * of.reach(0.9)) for of in macro]
-    seeds = np.ptp(cpu[1]["macro"].value)
+    backends = max(far(a["macro"] - b["macro"]) for a, b in zip(cpu, xla, strict=True))
     pixels = {group: STUDY["datasets"][group[0]]["pixels"] for group in recipes if group[0].startswith("nih")}
     most = [group for group in pixels if pixels[group] == max(pixels.values())]
     largest = max(most, key=lambda group: recipes[group]["macro"].value.mean())
-    best = recipes[largest]["macro"]
+    best = recipes[largest]["endpoint"]
+    mean, half = best.mean[0], best.reach(0.95)
+    both = expit(logit(mean) + np.array([-1, 1]) * half / (mean * (1 - mean)))  # on the logit scale
     return {
-        **{"backends": len(verdicts), "backends/equivalent": sum(verdicts), "backends/far": max(far)},
-        **ends("seeds beyond backends", Near(seeds - far[1].value, far[1].slack), seeds),
+        **{"backends": len(verdicts), "backends/equivalent": sum(verdicts), "backends/far": backends},
         "pico/seeds": len(cpu[1]["macro"].seeds),
         **{"largest/pixels": pixels[largest], "smallest/pixels": min(pixels.values()), "nothing": 0},
-        **{"largest/network": largest[1], "largest/patients": best.parts.shape[1], "rounding": 0.0005},
-        **interval("largest", best),
-        **interval("best", recipes[largest]["endpoint"]) | {"best/name": "/".join(largest)},
+        **{"largest/network": largest[1], "largest/patients": best.parts.shape[1]},
+        **{"best": mean, "best/name": "/".join(largest), "largest/seeds": len(best.seeds)},
+        **ends("best", *(Near(end, 0.1 * half) for end in both)),
     }
 
 
@@ -399,4 +416,4 @@ def numbers() -> dict[str, Any]:
         recipes = scored(cells)
     spread = {group: of for group, of in recipes.items() if len(of["f1"].seeds) > 2}  # fewer have none
     values = counted(cells) | of_sources(cells, recipes) | of_precisions(cells, spread) | of_claims(spread)
-    return values | of_power(spread) | priced()
+    return values | of_arithmetic(cells, spread) | of_power(spread) | priced()

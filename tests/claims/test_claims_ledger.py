@@ -12,7 +12,7 @@ import yaml
 
 from conftest import must_fail, must_work
 from cxrbench.claims.file import read_claims
-from cxrbench.claims.inputs import Context, MetricOf, PriceOf, read_context
+from cxrbench.claims.inputs import Context, MetricOf, PriceOf
 from cxrbench.claims.ledger import (
     AGAINST,
     LEDGER_COLUMNS,
@@ -21,6 +21,7 @@ from cxrbench.claims.ledger import (
     check_claims,
     drifted,
     findings,
+    read_context,
 )
 from cxrbench.common.errors import UserError
 from cxrbench.cost.prices import COLUMNS, read_prices
@@ -246,6 +247,26 @@ def compared(context):
         return replace(context, parity=pd.DataFrame([floor, row]))
 
     return compared
+
+
+def test_two_settings_and_a_source_of_variance_are_inputs_too(found, context):
+    row = {
+        "dataset_a": "nih", "dataset_b": "nih-bf16", "architecture": "resnet18", "platform": "cpu",
+        "label": "endpoint", "metric": "auroc", "ci90_low": -0.002, "ci90_high": 0.004, "margin": 0.01,
+        "verdict": "equivalent", "reason": None,
+    }  # fmt: skip
+    parts = {"metric": "endpoint", "source": ["patients", "seed"], "fraction": [0.9, 0.1]}
+    there = replace(context, contrasts=pd.DataFrame([row]), sources=pd.DataFrame(parts))
+    named = {"architecture": "resnet18", "platform": "cpu", "label": "endpoint", "metric": "auroc"}
+    for pair in (["nih", "nih-bf16"], ["nih-bf16", "nih"]):
+        answer = found({"parity": named | {"datasets": pair}}, there)
+        assert (answer["computed_low"], answer["computed_high"]) == (0, 0.004)
+        assert f"90 % interval, {pair[0]}+{pair[1]}/resnet18/cpu/seed*" in answer["inputs"]
+    other = found({"parity": named | {"datasets": ["nih", "nih-tf32"]}}, there)
+    assert "not run yet, no row in contrasts.csv" in other["why"]
+    seed = {"variance": {"metric": "endpoint", "source": "seed"}}
+    assert found(seed, there)["computed_low"] == 0.1
+    assert "sources.csv has not been made yet" in found(seed)["why"]
 
 
 PARITY = {

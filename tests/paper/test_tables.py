@@ -55,7 +55,14 @@ def test_a_mean_over_seeds_has_its_own_interval(values: list[float], shown: str)
 
 
 def test_a_variance_stands_beside_its_error_where_one_was_computed() -> None:
-    rows = pd.DataFrame({"metric": "f1_macro", "source": ["seed", "setting"], "network": [None, "a"]})
+    rows = pd.DataFrame(
+        {
+            "metric": "f1_macro",
+            "source": ["seed", "setting"],
+            "setting": [None, "precision"],
+            "network": [None, "a"],
+        }
+    )
     rows = rows.assign(
         variance=[1.87e-6, -4.4e-6], error=[5.32e-6, np.nan], sd=[0.0014, 0], fraction=0.01, p=0.9
     )
@@ -296,3 +303,19 @@ def test_a_word_that_a_file_may_not_have_is_named_with_its_line(tmp_path, read_f
     path.write_text(f"{','.join(Reported.columns())}\n{row}\n")
     with pytest.raises(UserError, match=re.escape(f"file.csv:2: {message}")):
         read_file(path)
+
+
+def test_arms_of_a_block_are_compared_once_all_planned_seeds_are_recorded() -> None:
+    """What was declared for ten seeds is not answered by six."""
+    study = read_study(ROOT / "config/config.yaml")
+    arms = [f"nih128-32px-arith-{arm}" for arm in ("matmult", "tf32")]
+    row = {
+        "dataset_a": arms[0], "dataset_b": arms[1], "architecture": "resnet18", "platform": "cpu",
+        "differs": "arithmetic", "label": "endpoint", "difference": 0.001, "ci90_low": -0.002,
+        "ci90_high": 0.004, "margin": 0.01, "p_family": 0.01, "verdict": "equivalent", "drawn": False,
+    }  # fmt: skip
+    planned = pd.DataFrame([vars(cell) | {"cell": str(cell)} for cell in study.all_cells()])
+    for seeds, shown in ((range(10), 1), (range(6), 0)):
+        contrasts = pd.DataFrame([row | {"seeds_a": ",".join(map(str, seeds))}])
+        read = made_up(contrasts=contrasts, cells=planned, study=study)
+        assert len(seed_pairs.arms(read).texts) == shown

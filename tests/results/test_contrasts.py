@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT
 from cxrbench.results.comparisons import blocks_of_settings
 from cxrbench.results.pairs import CONTRAST_COLUMNS as COLUMNS
-from cxrbench.results.pairs import contrasts, powers
+from cxrbench.results.pairs import arithmetic, contrasts, powers
 from cxrbench.statistics.pilot import needs, variance_parts
 from cxrbench.study.config import parse_study, read_study
 from synthetic import draw_predictions, estimated, network_of
@@ -107,6 +107,33 @@ def test_arithmetic_is_judged_within_blocks_of_one_processor_and_corrected_over_
     ran_on = {str(cell): "B" if cell.dataset == arms[1] and cell.seed == 2 else "A" for cell in cells}
     moved = contrasts(cells, study_of(datasets, 4), ran_on).query("dataset_b == @arms[1]")
     assert moved["seeds_a"].unique() == ["0,1,3"]
+
+
+def test_arithmetic_of_platforms_is_held_against_another_order_of_sums_seed_by_seed() -> None:
+    names = [f"nih128-32px-arith-{arm}" for arm in ("matmult", "tf32", "reordered", "fp32")]
+    datasets = {name: STUDY["datasets"][name] for name in names}
+    cells = estimated(cells_of(*zip(names, (0.4, 0.0, 0.0, 0.0), strict=True), seeds=5))
+    ran_on = {str(cell): "B" if cell.seed == 2 and "tf32" in cell.dataset else "A" for cell in cells}
+    (row,) = arithmetic(cells, study_of(datasets, 5), ran_on).to_dict("records")
+    assert row["seeds"] == "0,1,3,4"  # of the third two arms ran elsewhere
+    assert row["n_patients"] == IMAGES.loc[IMAGES["split"] == "test", "patient"].nunique()
+    k = next(iter(cells.values())).keys.index(("endpoint", "auroc"))
+    of = {(cell.dataset, cell.seed): scores.estimate.value[k] for cell, scores in cells.items()}
+    seeds = (0, 1, 3, 4)
+    platforms, orders = (np.array([of[a, s] - of[b, s] for s in seeds]) for a, b in (names[:2], names[2:]))
+    assert (row["difference"], row["difference_of_orders"]) == pytest.approx(
+        (platforms.mean(), orders.mean())
+    )
+    assert (row["seed_sd"], row["seed_sd_of_orders"]) == pytest.approx(
+        (platforms.std(ddof=1), orders.std(ddof=1))
+    )
+    assert row["beyond"] == pytest.approx((platforms - orders).mean())
+    assert 0 < row["ci_low"] < row["beyond"] < row["ci_high"]  # the first arm has more skill
+    alike = estimated(cells_of(*zip(names, (0.0, 0.0, 0.0, 0.0), strict=True), seeds=5))
+    (same,) = arithmetic(alike, study_of(datasets, 5), ran_on).to_dict("records")
+    assert same["ci_low"] < 0 < same["ci_high"]
+    three = {cell: scores for cell, scores in cells.items() if cell.dataset != names[2]}
+    assert arithmetic(three, study_of(datasets, 5), ran_on).empty
 
 
 def test_the_fp32_run_of_a_block_is_compared_with_no_cell_outside_of_it() -> None:

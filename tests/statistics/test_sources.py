@@ -113,5 +113,17 @@ def test_a_setting_that_moves_all_seeds_is_found_and_one_that_moves_none_is_not(
     assert rows.loc["endpoint", "setting"].to_dict() == {"moved": "arithmetic", "still": "precision"}
 
 
+def test_settings_that_repeat_others_are_in_the_row_of_their_block_alone(equal: Runs, unequal: Runs) -> None:
+    alone = sources({"a": equal})
+    both = sources({"a": equal, "b": unequal}, {("arithmetic", "net"): "ab"}, repeats="b")
+    of_parts, columns = (
+        both[both["source"] != "setting"],
+        ["metric", "source", "variance", "settings", "runs"],
+    )
+    assert of_parts[columns].to_numpy().tolist() == alone[columns].to_numpy().tolist()
+    assert both.query("source == 'setting'")["setting"].tolist() == ["arithmetic"] * 2
+    assert sources({"a": equal}, repeats="a").empty
+
+
 def test_too_few_runs_say_nothing(equal: Runs) -> None:
     assert sources({"a": {seed: equal[seed] for seed in range(MIN_RUNS - 1)}}).empty

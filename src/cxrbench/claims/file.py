@@ -99,6 +99,7 @@ class Experiment(Strict):
     cell: Annotated[Cell | None, BeforeValidator(_cell)] = None  # its recorded evidence gives hours and money
     beside: Annotated[Cell | None, BeforeValidator(_cell)] = None
     within: _Amount | None = None
+    bears_on: Plain = ""  # the id of a claim that a run of it can speak against
     measured: Measured | None = None
 
 
@@ -163,6 +164,13 @@ def read_claims(path: Path | str) -> Claims:
         file = Claims.model_validate(document.value)
     except ValidationError as error:
         raise _wrong(document, error.errors()[0]) from None
+    ids = [claim.id for claim in file.claims]
+    for name, experiment in file.experiments.items():
+        if experiment.bears_on and experiment.bears_on not in ids:
+            fault = f"experiment {name}: bears_on: unknown claim '{experiment.bears_on}'"
+            raise document.wrong(
+                ("experiments", name, "bears_on"), fault + suggestion(experiment.bears_on, ids)
+            )
     first: dict[str, int] = {}
     for number, claim in enumerate(file.claims):
         if (other := first.setdefault(claim.id, number)) != number:

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
@@ -17,9 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from cxrbench.claims.formula import Ends
 from cxrbench.common.errors import UserError, nearest, suggestion
-from cxrbench.common.files import read_csv
 from cxrbench.common.readers import Text, complaint, iso_date, one_of
-from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price, read_prices
+from cxrbench.cost.prices import BASES, REGIONS, UNDATED, newest, price
 from cxrbench.study.config import Strict
 from cxrbench.training.plan import ARCHITECTURES
 
@@ -55,25 +53,8 @@ class Context:
     cost: pd.DataFrame | None = None
     cells: pd.DataFrame | None = None
     parity: pd.DataFrame | None = None
-
-
-def read_context(prices: Path | str, tables: Path | str) -> Context:
-    """The prices, and the result tables below the folder ``tables`` that have been made."""
-    made = {}
-    for name in ("metrics", "cost", "cells", "parity"):
-        path = Path(tables) / f"{name}.csv"
-        try:
-            if path.exists():
-                made[name] = _read_metrics(path) if name == "metrics" else read_csv(path)
-        except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
-    return Context(read_prices(prices), **made)
-
-
-def _read_metrics(path: Path) -> pd.DataFrame:
-    from cxrbench.results.scoring import read_metrics  # it loads scipy: not for a ledger without scores
-
-    return read_metrics(path)
+    contrasts: pd.DataFrame | None = None
+    sources: pd.DataFrame | None = None
 
 
 class InputValue(NamedTuple):
@@ -124,9 +105,13 @@ def _keys(*required: str, optional: Collection[str] = ()) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _two_platforms(wanted: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    if len(set(pair := wanted["platforms"])) != 2:
-        raise ValueError(f"platforms {pair}: name the two that are compared, as in [cpu, cuda]")
+def _two_sides(wanted: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    sides = "datasets" if "datasets" in wanted else "platforms"
+    for key in (sides, "dataset" if sides == "platforms" else "platform"):
+        if key not in wanted:
+            raise ValueError(f"key '{key}' is missing")
+    if len(set(pair := wanted[sides])) != 2:
+        raise ValueError(f"{sides} {pair}: name the two that are compared, as in [cpu, cuda]")
     return wanted
 
 
@@ -137,9 +122,14 @@ _Day = Annotated[Plain, AfterValidator(lambda text: text if text == UNDATED else
 _Answer = Annotated[Any, AfterValidator(lambda it: it if isinstance(it, bool) else read_number(it))]
 _CELL = ("dataset", "architecture", "platform", "seed")
 _FEW = 3  # values that a message lists
-_SCORE = ("dataset", "architecture", "label", "metric")
-_Scores = Annotated[dict[str, Any], _keys(*_SCORE, "platform", "split", optional=["seed"])]
-_Pair = Annotated[dict[str, Any], _keys("platforms", *_SCORE), AfterValidator(_two_platforms)]
+_SCORE = ("architecture", "label", "metric")
+_Scores = Annotated[dict[str, Any], _keys("dataset", *_SCORE, "platform", "split", optional=["seed"])]
+_Pair = Annotated[
+    dict[str, Any],
+    _keys(*_SCORE, optional=("dataset", "platforms", "datasets", "platform")),
+    AfterValidator(_two_sides),
+]
+_Source = Annotated[dict[str, Any], _keys("metric", "source")]
 _Runs = Annotated[dict[str, Any], _keys(optional=(*_CELL, "status", "kind", "instance", "region", "basis"))]
 
 
@@ -241,6 +231,7 @@ class CostOf(_Averaged):
 class ParityOf(Strict):
     """``{parity: {dataset, architecture, platforms: [cpu, cuda], label: macro, metric: auroc}}``: how far
     apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
+    With ``datasets`` of two settings and a ``platform``, from contrasts.csv.
 
     NotHere where there is no interval, or it lies neither inside the declared margin nor outside it;
     ``margin`` is that of the claim where the study declares none.
@@ -250,15 +241,16 @@ class ParityOf(Strict):
     margin: float | None = Field(None, gt=0)
 
     def find(self, context: Context) -> InputValue:
-        wanted = {key: self.parity[key] for key in _SCORE}
-        for platform in self.parity["platforms"]:
-            if missing := _no_such_cell(context.cells, wanted | {"platform": [platform]}):
+        side = "dataset" if "datasets" in self.parity else "platform"
+        wanted = {key: self.parity[key] for key in self.parity if key != f"{side}s"}
+        both = self.parity[f"{side}s"]
+        for one in both:
+            if missing := _no_such_cell(context.cells, wanted | {side: [one]}):
                 raise NotHere(missing)
-        wanted |= {"kind": ["platforms"]} | dict.fromkeys(
-            ("platform_a", "platform_b"), self.parity["platforms"]
-        )
+        wanted |= dict.fromkeys((f"{side}_a", f"{side}_b"), both)
+        table, kind = ("contrasts", {}) if side == "dataset" else ("parity", {"kind": ["platforms"]})
         needed = ("ci90_low", "ci90_high", "margin", "verdict", "reason")
-        row, name = _rows(context, "parity", wanted, *needed).iloc[0], _cells(wanted)
+        row, name = _rows(context, table, wanted | kind, *needed).iloc[0], _cells(wanted)
         if pd.isna(row["ci90_low"]):
             raise NotHere(f"{name}: {row['verdict']}: {row['reason']}")
         low, high = sorted(map(abs, (row["ci90_low"], row["ci90_high"])))
@@ -268,6 +260,17 @@ class ParityOf(Strict):
         if low < margin < high:
             raise NotHere(f"{shown} lies neither inside the margin of {margin:g} nor outside it")
         return _found(low, high, shown)
+
+
+class SourceOf(_Averaged):
+    """``{variance: {metric: endpoint, source: patients}}``: a source's fraction of a score's variance, from
+    sources.csv."""
+
+    variance: _Source
+    column: str = "fraction"
+
+    def find(self, context: Context) -> InputValue:
+        return self._find(context, "sources", self.variance, self.column)
 
 
 class ShareOf(Strict):
@@ -301,10 +304,10 @@ class CountOf(Strict):
         return _found(count, count, f"{count:g} cells")
 
 
-Input = _Own | _Cited | PriceOf | MetricOf | ParityOf | CostOf | ShareOf | CountOf
+Input = _Own | _Cited | PriceOf | MetricOf | ParityOf | SourceOf | CostOf | ShareOf | CountOf
 _KINDS: dict[str, type[Any]] = {
-    "value": _Cited, "price": PriceOf, "metric": MetricOf, "parity": ParityOf, "cost": CostOf,
-    "share": ShareOf, "cells": CountOf,
+    "value": _Cited, "price": PriceOf, "metric": MetricOf, "parity": ParityOf, "variance": SourceOf,
+    "cost": CostOf, "share": ShareOf, "cells": CountOf,
 }  # fmt: skip
 
 
@@ -367,7 +370,7 @@ def _no_such_cell(cells: pd.DataFrame | None, wanted: _Wanted) -> str | None:
 
 def _planned(cells: pd.DataFrame | None, wanted: _Wanted) -> _Wanted:
     """``wanted`` with the parts of a cell's name that it leaves open, where the study has few."""
-    if cells is None or "platform_a" in wanted:
+    if cells is None or {"platform_a", "dataset_a"} & wanted.keys():
         return wanted
     rows = _filtered(cells, {key: wanted[key] for key in _CELL if key in wanted})
     few = {key: list(rows[key].unique()) for key in _CELL if rows[key].nunique() <= _FEW}
@@ -382,7 +385,9 @@ def _filtered(table: pd.DataFrame, wanted: _Wanted) -> pd.DataFrame:
 
 def _cells(wanted: _Wanted) -> str:
     """The cell pattern that a look-up names, and the instances if it names any, for messages."""
-    named = {"platform": wanted.get("platform_a", ["*"])} | dict(wanted)  # parity has two platforms
+    named = {key: wanted.get(f"{key}_a", ["*"]) for key in ("dataset", "platform")} | dict(
+        wanted
+    )  # of two sides
     *parts, seed = ("+".join(map(str, named.get(key, ["*"]))) for key in _CELL)
     on = f" on {' or '.join(map(str, named['instance']))}" if "instance" in named else ""
     return "/".join([*parts, f"seed{seed}"]) + on

@@ -10,6 +10,7 @@ here**. Our own claims **follow** or **do not follow**, at the inputs and the da
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 
 import pandas as pd
 
@@ -17,6 +18,8 @@ from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import Ends, FormulaError
 from cxrbench.claims.inputs import ClaimBasis, Context, InputValue, NotHere, show
 from cxrbench.common.errors import UserError
+from cxrbench.common.files import read_csv
+from cxrbench.cost.prices import read_prices
 
 
 class ClaimVerdict(StrEnum):
@@ -41,6 +44,25 @@ LEDGER_COLUMNS = (
     "yes_no", "tolerance", "verdict", "basis", "rests_on", "fact", "assumes", "if_assumed", "reviewed", "why",
     "inputs", "note",
 )  # fmt: skip
+
+
+def read_context(prices: Path | str, tables: Path | str) -> Context:
+    """The prices, and the result tables below the folder ``tables`` that have been made."""
+    made = {}
+    for name in ("metrics", "cost", "cells", "parity", "contrasts", "sources"):
+        path = Path(tables) / f"{name}.csv"
+        try:
+            if path.exists():
+                made[name] = _read_metrics(path) if name == "metrics" else read_csv(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{path}: not a readable table ({error}); delete it and run again") from None
+    return Context(read_prices(prices), **made)
+
+
+def _read_metrics(path: Path) -> pd.DataFrame:
+    from cxrbench.results.scoring import read_metrics  # it loads scipy: not for a ledger without scores
+
+    return read_metrics(path)
 
 
 def check_claims(claims: Claims, context: Context) -> pd.DataFrame:

@@ -158,8 +158,7 @@ def claims(
 ) -> None:
     """Print our claims and the preprint's, with computed verdicts. Fails if one of ours no longer follows."""
     from cxrbench.claims.file import read_claims
-    from cxrbench.claims.inputs import read_context
-    from cxrbench.claims.ledger import check_claims
+    from cxrbench.claims.ledger import check_claims, read_context
     from cxrbench.common.errors import UserError, suggestion
     from cxrbench.common.files import write_csv
 

@@ -5,26 +5,40 @@ Scores, tolerances and hours come from recorded evidence, so that a fresh cell c
 person's minutes, which no evidence has, are an estimate.
 """
 
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import ClaimVerdict
 from cxrbench.common.errors import UserError
 from cxrbench.datasets.registry import hosted
+from cxrbench.evidence.predictions import read_predictions
+from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.formats import ends, missing
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import NOT_RUN
 from cxrbench.results.reproduction import tolerances
+from cxrbench.statistics.auroc import auroc
+from cxrbench.statistics.sample import sample_of
 from cxrbench.study.names import Cell, find_cells
 
 REBUILD = "make paper-from-evidence"
 REGISTRY = Path("data/registry.csv")
-_LINES = ("Shows", "Expected", "Refuted if", "Your time", "Machine's time", "Disk")  # of a section
+_LINES = (
+    "Shows",
+    "Bears on",
+    "Expected",
+    "Refuted if",
+    "Your time",
+    "Machine's time",
+    "Disk",
+)  # of a section
 _SHORT = 120  # seconds, and then minutes, that are printed as such
 
 
@@ -43,6 +57,10 @@ def main_claims(read: Results) -> pd.DataFrame:
             "Expected": _expected(ledger.loc[claim.id]),
             "Our build": _computed(ledger.loc[claim.id]),
             "Time": took,
+            "Trained anew by": ", ".join(
+                name for name, one in file.experiments.items() if one.bears_on == claim.id
+            )
+            or "-",
             "Refuted if": claim.refuted,
         }
         for claim in file.ours
@@ -79,6 +97,7 @@ def experiments(read: Results) -> pd.DataFrame:
             "Experiment": experiment.title,
             "Command": experiment.command,
             "Shows": ", ".join(ends(*dict.fromkeys((run[0], run[-1]))) for run in ids) or "-",
+            "Bears on": experiment.bears_on,
             "Expected": f"{experiment.expect} {result}".strip(),
             "Your time": f"{experiment.human_minutes:g} min",
             "Machine's time": compute,
@@ -108,15 +127,35 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
         result += f". This seed's own: {', '.join(f'{line.recorded:.3f}' for line in scores)}"
     also = store.record(experiment.beside) if experiment.beside else None
     if experiment.beside and also:
-        other = tolerances(experiment.beside, read.recorded)
-        apart = next(line.recorded for line in scores) - next(line.recorded for line in other)
-        result += f". With {experiment.beside} the difference is {apart:+.4f}"
+        apart = _apart(cell, experiment.beside, read)
+        result += f". With {experiment.beside} the difference in macro AUROC is {apart[cell.seed]:+.4f}"
+        if len(apart) > 1:
+            most = max(map(abs, apart.values()))
+            result += f", and at most {most:.4f} in the recorded pairs of {len(apart)} seeds"
     machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
     runs = [timing, *([also.timing] if also else [])]
     took = sum(
         one.setup_seconds + one.compile_seconds + one.train_seconds + one.evaluate_seconds for one in runs
     )
     return f"Recorded: {result}.", f"{_duration(took)} on {machine}", packed
+
+
+def _apart(cell: Cell, beside: Cell, read: Results) -> dict[int, float]:
+    """The difference in macro AUROC of two cells, and of the recorded other seeds of their settings."""
+    store, apart = EvidenceStore(read.recorded), {}
+    for seed in sorted(
+        other.seed for other in find_cells(read.recorded) if replace(other, seed=cell.seed) == cell
+    ):
+        pair = [replace(one, seed=seed) for one in (cell, beside)]
+        if all(map(store.record, pair)):
+            first, second = (
+                np.nanmean(
+                    auroc(sample_of(read_predictions(one.folder(read.recorded) / PREDICTIONS), "test")).value
+                )
+                for one in pair
+            )
+            apart[seed] = first - second
+    return apart
 
 
 def _duration(seconds: float) -> str:

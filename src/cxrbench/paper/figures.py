@@ -343,12 +343,12 @@ def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
 
 def seed_spread(read: Results) -> Figure:
     """Draw the main endpoint per seed with its interval (thin), and its mean with that over seeds too; of
-    drawn images only where there are no others."""
+    drawn images only where there are no others. Emulated arithmetic and its controls are in a table."""
     rows, means = (
-        with_network(
-            read, real_first(table.query(f"metric == 'auroc' and label == '{ENDPOINT}'"), read.cells)
-        ).assign(name=lambda rows: [*rows[GROUP].itertuples(index=False, name=None)])
-        for table in (read.metrics, read.spread)
+        with_network(read, real_first(table[table["label"] == ENDPOINT], read.cells))
+        .query("metric == 'auroc'")
+        .assign(name=lambda rows: [*rows[GROUP].itertuples(index=False, name=None)])
+        for table in (read.without_emulation(read.metrics), read.without_emulation(read.spread))
     )
     if rows.empty:
         return no_evidence("No cell has run.")

@@ -146,6 +146,16 @@ class Results:
         parts = (f"{config.pixels} px", recipe.precision, emulated, arithmetic, pretrained)
         return ", ".join(filter(None, parts))
 
+    def without_emulation(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of datasets that are no arm of a block, and whose recipe emulates no other rounding."""
+        emulated = [name for name in table["dataset"].unique() if self._emulates(name)]
+        return table[~table["dataset"].isin(emulated)]
+
+    def _emulates(self, dataset: str) -> bool:
+        recipe = self.study.recipe(dataset)
+        own = (recipe.arithmetic, recipe.emulated_weights) == ("own", "fp32")
+        return not own or self.study.dataset(dataset).block is not None
+
     def best(self) -> Group | None:
         """The group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""
         groups = [group for group in self.scored(main=True) if group[0] not in self.drawn]
@@ -248,7 +258,8 @@ def _tables(folder: Path, study: Study, recorded: Path) -> dict[str, pd.DataFram
     metrics = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=CELL_COLUMNS)
     costs = cost_table(paths, PRICES, study.prices, recorded=recorded, target_auroc=TARGET_AUROC, runs=RUNS)
     compared = comparison_tables(scored, spreads, cells, metrics, study, BASELINES)
-    context = Context(prices, one_per_metric(metrics), costs, cells, compared["parity"])
+    shown = {name: compared[name] for name in ("parity", "contrasts", "sources")}
+    context = Context(prices, one_per_metric(metrics), costs, cells, **shown)
     return {
         **{"cells": cells, "metrics": metrics, "cost": costs, **compared},
         **money_tables(costs, prices, study, recorded),

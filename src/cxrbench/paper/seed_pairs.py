@@ -1,25 +1,28 @@
 """Seeds against platforms: how the paper counts pairs of networks, and the share of seed variance they
 measure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
 from cxrbench.paper.formats import (
     Columns,
     Fields,
+    Judgement,
     Range,
     Table,
+    WithInterval,
     of_kinds,
     table,
     text,
 )
 from cxrbench.paper.results import Results, difference, seeds_of
-from cxrbench.results.pairs import PLATFORM, PRECISION, PROCESSOR, SEED
+from cxrbench.results.pairs import ARITHMETIC, PLATFORM, PLATFORMS, PRECISION, PROCESSOR, SEED
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
 from cxrbench.statistics.sources import MIN_RUNS, SETTING
+from cxrbench.study.names import GROUP
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}
 WORDS = {  # of what is changed, in the order of figure and table
@@ -63,7 +66,7 @@ def behind_sources(read: Results) -> pd.DataFrame:
         [
             {"pixels": read.study.dataset(group[0]).pixels, "network": group[1], "runs": count}
             for group, count in runs
-            if count >= MIN_RUNS and group[0] not in read.drawn
+            if count >= MIN_RUNS and group[0] not in read.drawn and not read.study.dataset(group[0]).block
         ]
     )
     if rows.empty:
@@ -90,7 +93,7 @@ def sources(read: Results) -> Table:
 
 
 def _source_in_words(row: pd.Series) -> str:
-    return f"precision, {row.network}" if row.source == SETTING else SOURCES[row.source]
+    return f"{row.setting}, {row.network}" if row.source == SETTING else SOURCES[row.source]
 
 
 def shares(read: Results) -> Table:
@@ -122,14 +125,92 @@ def _in_words(row: pd.Series) -> str:
 
 def recipes(read: Results) -> pd.DataFrame:
     """A row per setting with several seeds on radiographs: whether the median difference of two in macro F1
-    is above the preprint's."""
+    is above the preprint's. Without the arms of a block, whose runs nearly repeat one another."""
     rows = pairs_drawn(read)
-    rows = rows[rows["changed"] == SEED]
+    alone = [not read.study.dataset(name).block for name in rows["dataset"]]
+    rows = rows[(rows["changed"] == SEED) & alone]
     found = []
     for name, pairs in rows.groupby(["dataset", "architecture", "platform"]):
         f1 = pairs.loc[pairs["metric"] == "f1_macro", "difference"].abs()
         found.append({"setting": "/".join(name), "above": f1.median() > DIFFERENCE})
     return pd.DataFrame(found, columns=["setting", "above"])
+
+
+ARMS = {  # of a block, by the arithmetic of their recipe
+    "own": "fp32",
+    "fp32_reordered": "fp32, other order of sums",
+    "matmult_bf16": "bf16 products (Neuron)",
+    "tf32_conv": "TF32 convolutions (A10G)",
+    "bf16_nearest": "all bf16, to the nearest",
+    "bf16_stochastic": "all bf16, stochastic",
+}
+
+
+def arms_compared(read: Results) -> pd.DataFrame:
+    """The rows of contrasts.csv about the main endpoint of two arms of a block whose planned seeds are all
+    recorded: fewer cannot answer what was declared."""
+    rows = read.contrasts
+    rows = rows[(rows["differs"] == ARITHMETIC) & (rows["label"] == ENDPOINT) & ~rows["drawn"]]
+    planned = read.cells.groupby(GROUP).size()
+    seeds = [planned[row.dataset_a, row.architecture, row.platform] for row in rows.itertuples()]
+    return rows[[seeds_of(row) == count for row, count in zip(rows.itertuples(), seeds, strict=True)]]
+
+
+def arms(read: Results) -> Table:
+    """Two emulated kinds of arithmetic and nothing else changed, by the main endpoint, with its verdict."""
+    columns: Columns = {
+        "Network": "architecture",
+        "Arithmetic": (
+            "name",
+            lambda row: " - ".join(_arm(read, of) for of in (row.dataset_a, row.dataset_b)),
+        ),
+        "Seeds": ("count", seeds_of),
+        "Difference": ("difference", lambda row: difference(row, "ci90")),
+        "Margin": "margin:given",
+        "p, corrected": "p_family:scientific",
+        "Verdict": ("verdict", lambda row: Judgement(row.verdict)),
+    }
+    return table(arms_compared(read), columns)
+
+
+def _arm(read: Results, dataset: str) -> str:
+    return ARMS[read.study.recipe(dataset).arithmetic]
+
+
+def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
+    """A row about the emulated arithmetic of two platforms, by the networks whose blocks are whole: seeds,
+    verdict, and the networks with their differences. None without any."""
+    compared = arms_compared(read)
+    wanted = [
+        tuple(read.study.recipe(row[side]).arithmetic for side in ("dataset_a", "dataset_b"))
+        for row in compared.to_dict("records")
+    ]
+    chosen = compared[[sides == PLATFORMS for sides in wanted]]
+    if chosen.empty:
+        return pd.DataFrame()
+    beyond = read.table("arithmetic").set_index("architecture").loc[chosen["architecture"]].reset_index()
+    verdicts = {row.verdict for row in chosen.itertuples()}
+    ends = chosen[["ci90_low", "ci90_high"]].abs().to_numpy().max()
+
+    def each(kind: str, values: Iterable[object]) -> str:
+        named = zip(values, chosen["architecture"], strict=True)
+        return ", ".join(f"{text(value, kind)} for `{network}`" for value, network in named)
+
+    found = {
+        "networks": " and ".join(f"`{network}`" for network in chosen["architecture"]),
+        "seeds": max(map(seeds_of, chosen.itertuples())),
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
+        "reach": ends,
+        "differences": each("difference", (difference(row, "ci90") for row in chosen.itertuples())),
+        "orders": each("signed", beyond["difference_of_orders"]),
+        "beyond": each(
+            "difference", (WithInterval(row.beyond, row.ci_low, row.ci_high) for row in beyond.itertuples())
+        ),
+        "sd": each("fine", beyond["seed_sd"]),
+        "sd of orders": each("fine", beyond["seed_sd_of_orders"]),
+        "further": ((beyond["ci_low"] > 0) | (beyond["ci_high"] < 0)).sum(),
+    }
+    return pd.DataFrame([found])
 
 
 def _sizes(rows: pd.DataFrame, kind: str, metric: str) -> pd.Series:

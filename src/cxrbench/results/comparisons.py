@@ -12,7 +12,7 @@ from cxrbench.evidence.record import processors_in_words
 from cxrbench.results import subgroups
 from cxrbench.results.kept import Scores
 from cxrbench.results.literature import BASELINE_COLUMNS, compare_with_literature, read_baselines
-from cxrbench.results.pairs import ARITHMETIC, PRECISION, contrasts, margins_of, pairs, powers
+from cxrbench.results.pairs import ARITHMETIC, PRECISION, arithmetic, contrasts, margins_of, pairs, powers
 from cxrbench.statistics import f1_search
 from cxrbench.statistics.components import spread
 from cxrbench.statistics.estimates import CellEstimate
@@ -84,6 +84,7 @@ def comparison_tables(
     return {
         "parity": _parity(estimates, ok, study),
         "contrasts": contrasted,
+        "arithmetic": arithmetic(estimates, study, dict(zip(ok["cell"], ok["processor"], strict=True))),
         "powers": powers(estimates, contrasted[~contrasted["dataset_a"].isin(drawn)]),
         "pairs": paired,
         "shares": shares(paired[~paired["dataset"].isin(drawn)]),
@@ -99,7 +100,8 @@ def comparison_tables(
 def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return the variance of a score by source, for the images that most runs on real radiographs scored.
 
-    Settings of a network that differ in precision or arithmetic alone are compared.
+    Settings of a network that differ in precision or arithmetic alone are compared. The arms of a block have
+    a row of theirs alone: its control repeats a setting of the study, and others nearly repeat the control.
     """
     settings: dict[str, dict[str, dict[int, tuple[CellEstimate, np.ndarray]]]] = {}
     real = cells[~cells["drawn"].astype(bool)]
@@ -111,9 +113,9 @@ def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.Data
             of_images.setdefault(name, {})[cell.seed] = (scores.estimate, scores.halves)
     most = max(settings.values(), key=lambda of: sum(map(len, of.values())), default={})
     enough = {name: set(seeds) for name, seeds in most.items() if len(seeds) >= MIN_RUNS}
-    return sources(
-        most, blocks_of_settings(enough, study, dict(zip(real["cell"], real["processor"], strict=True)))
-    )
+    ran_on = dict(zip(real["cell"], real["processor"], strict=True))
+    arms = [name for name in enough if study.dataset(name.split("/")[0]).block]
+    return sources(most, blocks_of_settings(enough, study, ran_on), repeats=arms)
 
 
 def blocks_of_settings(

@@ -14,6 +14,9 @@ Precision alone and arithmetic alone have the ``verdict`` of two platforms
 margin was declared. Datasets with a ``block`` are compared with those of the same block alone, on seeds whose
 two runs shared a processor (docs/arithmetic.md). ``p_family`` is Holm's correction over the endpoint's
 verdicts on one setting, of the test that each stands on.
+
+``arithmetic`` answers whether two platforms' arithmetic moves a network further than another order of
+summation does.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.statistics.auroc import Estimate, mean_value
-from cxrbench.statistics.components import ALPHA, MIN_SEEDS, between_platforms
+from cxrbench.statistics.components import ALPHA, MIN_SEEDS, between_networks, between_platforms
 from cxrbench.statistics.estimates import CellEstimate
 from cxrbench.statistics.metrics import DEFINITIONS, ENDPOINT, MACRO, METRICS
 from cxrbench.statistics.parity import Margins, Seeds, compared_seeds, margin_of, p_family, verdict_on
@@ -61,6 +64,11 @@ CONTRAST_COLUMNS = [
 POWER_COLUMNS = [
     *("architecture", "platform", "dataset_a", "dataset_b", "differs", "margin", "patients", "seeds"),
     *("as_measured", "at_worst", "subsets"),
+]
+PLATFORMS, ORDERS = ("matmult_bf16", "tf32_conv"), ("fp32_reordered", "own")  # of arithmetic, declared
+ARITHMETIC_COLUMNS = [
+    *("architecture", "platform", "seeds", "n_patients", "difference", "seed_sd"),
+    *("difference_of_orders", "seed_sd_of_orders", "beyond", "ci_low", "ci_high"),
 ]
 MOST_SEEDS = 12  # of a power curve
 MOST_CHOICES = 252  # five of ten seeds have so many; twelve of 37 would have 1,852,482,996
@@ -161,6 +169,49 @@ def _on_one_processor(ran_on: Mapping[str, str], settings: list[str]) -> set[int
         for of in settings
     ]
     return {int(seed) for seed, _ in set.intersection(*seeds)}
+
+
+def arithmetic(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping[str, str]) -> pd.DataFrame:
+    """The endpoint's difference between two platforms' arithmetic, and between two orders of summation.
+
+    A row per network of a block that has all four arms, over the seeds whose four runs shared a processor
+    (``ran_on``); columns ``ARITHMETIC_COLUMNS``. ``beyond`` is the first difference less the second, seed by
+    seed, with its 95 % interval over patients and seeds (docs/arithmetic.md). ``seed_sd``: of the differences
+    of single seeds.
+    """
+    blocks: dict[tuple[str, str, str], dict[str, dict[int, CellEstimate]]] = {}
+    for cell, scores in cells.items():
+        block, arm = study.dataset(cell.dataset).block, study.recipe(cell.dataset).arithmetic
+        if block and arm in (*PLATFORMS, *ORDERS):
+            arms = blocks.setdefault((block, cell.architecture, cell.platform), {})
+            arms.setdefault(arm, {})[cell.seed] = scores
+    datasets: dict[str, str] = {
+        study.recipe(of).arithmetic: of for of in study.datasets if study.dataset(of).block
+    }
+    rows = []
+    for (_, network, platform), arms in blocks.items():
+        if len(arms) == len((*PLATFORMS, *ORDERS)):
+            shared = _on_one_processor(ran_on, [f"{datasets[arm]}/{network}/{platform}" for arm in arms])
+            seeds = sorted(shared.intersection(*arms.values()))
+            sides = [{seed: arms[arm][seed] for seed in seeds} for arm in (*PLATFORMS, *ORDERS)]
+            if len(seeds) >= MIN_SEEDS:
+                rows.append({"architecture": network, "platform": platform} | _beyond(*sides))
+    return pd.DataFrame(rows, columns=ARITHMETIC_COLUMNS)
+
+
+def _beyond(*sides: Mapping[int, CellEstimate]) -> dict[str, Any]:
+    """A row of :func:`arithmetic` from the runs of two platforms' arms, then of two orders', by seed."""
+    platforms, orders = (
+        {seed: between_networks(_endpoint_of(first[seed]), _endpoint_of(second[seed])) for seed in first}
+        for first, second in (sides[:2], sides[2:])
+    )
+    beyond = between_platforms(platforms, orders)
+    (low,), (high,) = beyond.interval(0.95)
+    row = {"seeds": ",".join(map(str, platforms)), "beyond": beyond.value[0], "ci_low": low, "ci_high": high}
+    for suffix, differences in (("", platforms), ("_of_orders", orders)):
+        values = [difference.value[0] for difference in differences.values()]
+        row |= {f"difference{suffix}": np.mean(values), f"seed_sd{suffix}": np.std(values, ddof=1)}
+    return row | {"n_patients": next(iter(sides[0].values())).sample.n_clusters}
 
 
 def powers(cells: Mapping[Cell, CellEstimate], judged: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,7 @@ the covariance, between the two halves, of the runs' deviations from their mean,
 patient; the variance of a mean over patients is a quarter of the expected squared difference of the halves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,7 @@ def _weighted_f1(test: Sample, val: Sample, k: int, weights: np.ndarray, of_val:
 def sources(
     runs: Mapping[str, Mapping[int, tuple[CellEstimate, np.ndarray]]],
     blocks: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    repeats: Collection[str] = (),
 ) -> pd.DataFrame:
     """The variance of one run's score by source (columns ``SOURCE_COLUMNS``).
 
@@ -111,7 +112,7 @@ def sources(
     same images. Settings with fewer than ``MIN_RUNS`` runs are left out. ``error`` is the jackknife's over
     settings. ``blocks``: by the one thing that settings differ in (column ``setting``) and network, those
     settings, which share seeds; they have a row each, with the p value of F for "these settings have one
-    mean".
+    mean". ``repeats``: settings that are in such a row alone, because their runs nearly repeat others.
 
     >>> from cxrbench.statistics.examples import cells
     >>> halves = np.zeros((2, 1, 2))  # which only F1 needs
@@ -120,13 +121,14 @@ def sources(
     [['endpoint', 'patients', 0.021], ['endpoint', 'patients x network', 0.012], ['endpoint', 'seed', 0.0]]
     """
     used = {name: seeds for name, seeds in runs.items() if len(seeds) >= MIN_RUNS}
+    counted = {name: seeds for name, seeds in used.items() if name not in repeats}
     rows: list[dict[str, Any]] = []
-    for number, metric in enumerate(SCORES if used else ()):
-        parts = np.array([_parts(seeds, number) for seeds in used.values()])
+    for number, metric in enumerate(SCORES if counted else ()):
+        parts = np.array([_parts(seeds, number) for seeds in counted.values()])
         whole = np.maximum(parts.mean(axis=0), 0).sum()
         place = {"metric": metric, "patients": _first(used).sample.n_clusters}
         for source, variance, error in zip(PARTS, parts.mean(axis=0), _jackknife(parts), strict=True):
-            counts = {"settings": len(used), "runs": sum(map(len, used.values()))}
+            counts = {"settings": len(counted), "runs": sum(map(len, counted.values()))}
             rows.append(place | {"source": source, "variance": variance, "error": error} | counts)
         for (setting, network), names in (blocks or {}).items():
             if set(names) <= used.keys():
