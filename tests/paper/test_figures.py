@@ -248,7 +248,7 @@ def test_dots_and_marks_of_every_network_are_of_the_declared_endpoint() -> None:
     (axes,) = figures.seed_spread(made_up(cells=cells, metrics=scores, spread=means, study=STUDY)).axes
     drawn = [part.get_offsets()[:, 0] for part in axes.collections if isinstance(part, PathCollection)]
     assert [list(x) for x in drawn] == [values[ENDPOINT], [0.62]]
-    assert axes.get_xlabel() == "main endpoint (mean AUROC) on test images"
+    assert axes.get_xlabel() == "main endpoint (mean AUROC)"
 
 
 def test_macro_auroc_has_the_name_that_methods_give_it(compared: pd.DataFrame) -> None:

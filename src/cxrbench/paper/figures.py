@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.transforms import blended_transform_factory
 from sklearn.metrics import roc_curve
 
 from cxrbench.common.files import written_aside
@@ -78,10 +79,10 @@ def write_picture(read: Results, path: Path) -> None:
 
 
 def drawn_figures(
-    read: Results, items: Iterable[Item] | None = None, inches: float = WIDTH
+    read: Results, items: Iterable[Item] | None = None, inches: float = WIDTH, style: Any = STYLE
 ) -> Iterator[tuple[Item, Figure]]:
-    """Draw ``items`` (all figures) so wide, one after another in the paper's style; close each after use."""
-    with plt.rc_context(STYLE | {"figure.figsize": (inches, inches)}):
+    """Draw ``items`` (all figures) so wide, one after another in a style; close each after use."""
+    with plt.rc_context(style | {"figure.figsize": (inches, inches)}):
         for item in figures().values() if items is None else items:
             yield item, (figure := item.make(read))
             plt.close(figure)
@@ -132,17 +133,17 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
 def lines_in_groups(
     groups: Sequence[str], names: Sequence[str], inches: float
 ) -> tuple[Figure, Axes, np.ndarray]:
-    """Axes with a line of ``inches`` for each of ``names``, below a heading wherever their group
-    changes; and where each stands."""
+    """Axes with a line of ``inches`` for each of ``names``, below a heading, left of them, wherever their
+    group changes; and where each stands."""
     begins = [k == 0 or group != groups[k - 1] for k, group in enumerate(groups)]
     y = np.arange(len(names)) + np.cumsum(begins)
     figure, axes = lines_named([""] * (len(names) + sum(begins)), inches)
     axes.set_yticks(y, names)
     axes.tick_params(axis="y", length=0)
+    left = blended_transform_factory(figure.transFigure, axes.transData)
     for at, head in zip(y[begins] - 1, compress(groups, begins), strict=True):
         axes.axhline(at - 0.5, color="0.85", lw=0.5)
-        look: Any = {"va": "center", "fontsize": 8, "fontweight": "bold"}
-        axes.text(0.01, at, head, transform=axes.get_yaxis_transform(), **look)
+        axes.text(0.01, at, head, va="center", size=8, weight="bold", transform=left, in_layout=False)
     return figure, axes, y
 
 
@@ -370,7 +371,7 @@ def seed_spread(read: Results) -> Figure:
     axes.scatter(means["mean"], y, 120, means["colour"], marker="|", linewidths=1.5)
     for row in rows[size == 1].itertuples():
         axes.text(row.ci_high, line[row.name], " one seed", va="center", fontsize=7, color="0.4")
-    axes.set_xlabel("main endpoint (mean AUROC) on test images")
+    axes.set_xlabel("main endpoint (mean AUROC)")
     axes.margins(x=0.12)
     return figure
 

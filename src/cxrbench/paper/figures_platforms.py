@@ -33,9 +33,9 @@ from cxrbench.statistics.sources import SETTING
 
 
 def parity(read: Results) -> Figure:
-    """Draw differences in the main endpoint between platforms and between seeds of one; a star: two
-    processors."""
-    rows = parity_drawn(read.parity)
+    """Draw differences in the main endpoint between platforms and between seeds of one, without emulated
+    arithmetic; a star: two processors."""
+    rows = read.without_emulation(parity_drawn(read.parity))
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
     names = [

@@ -37,6 +37,7 @@ class Item:
     function: str  # module:function below this package, of the Results
     group: str = ""  # heading of the table on the HTML page
     alt: str = ""  # a figure in words
+    folded: bool = False  # under an answer, that says it shorter, a figure opens on demand
     in_paper: bool = True  # else on the HTML page and, a table, as CSV and Markdown only
 
     @property

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from cxrbench.paper.figures import drawn_figures
+from cxrbench.paper import figures
 from cxrbench.paper.items import Item
 from cxrbench.paper.results import Results
 
@@ -28,8 +28,12 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 _LONG_NUMBER = re.compile(r"\d+\.\d{3,}")
 NARROW = 3.4  # inches of a figure on a phone
+# The font that page.css names first: what a reader has instead is no wider, so labels have room.
+STYLE = figures.STYLE | {"font.family": "DejaVu Sans", "mathtext.fontset": "dejavusans"}
+STYLE |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7)
+STYLE |= dict.fromkeys(("font.size", "axes.labelsize", "figure.labelsize"), 8)
 # As they are there too: panels that belong side by side, and what takes a second to draw.
-_WIDE = ("roc", "samples", "labels", "learning_curves", "reliability", "step_parity")
+_WIDE = ("cells", "roc", "samples", "labels", "learning_curves", "reliability", "step_parity", "throughput")
 _MARK = "mark"  # begins the ids of what has words
 
 
@@ -47,15 +51,15 @@ def page_figures(
     read: Results, shown: Mapping[str, Item], captions: Mapping[str, str]
 ) -> dict[str, PageFigure]:
     """Draw the figures that are shown, by their names, and again those that a phone needs narrower."""
-    figures = {
+    drawn = {
         item.name: PageFigure(item, captions[item.name], picture(figure, item.name, item.alt))
-        for item, figure in drawn_figures(read, shown.values())
+        for item, figure in figures.drawn_figures(read, shown.values(), style=STYLE)
     }
     narrow_items = [item for item in shown.values() if item.name not in _WIDE]
-    for item, figure in drawn_figures(read, narrow_items, NARROW):
+    for item, figure in figures.drawn_figures(read, narrow_items, NARROW, STYLE):
         narrow = picture(figure, f"{item.name}-narrow", item.alt)
-        figures[item.name] = replace(figures[item.name], narrow=narrow)
-    return figures
+        drawn[item.name] = replace(drawn[item.name], narrow=narrow)
+    return drawn
 
 
 def picture(figure: Figure, name: str, alt: str) -> Markup:
