@@ -122,7 +122,7 @@ FIXED = {  # place -> reason -> texts
         "jobs, instances and the bound from rooflines: tests/paper/test_templates.py computes them again": [
             *(
                 "(an hour on a g5.xlarge)",
-                "half a dollar more by the middle. Not eight GPUs",
+                "half a dollar more. Not eight GPUs",
                 "a third of its time",
                 "(two weeks on a g5.xlarge)",
                 "RTX 3090",
@@ -148,6 +148,7 @@ FIXED = {  # place -> reason -> texts
                 "Six facts",
                 "of fact 6",
                 "Steps 1 to 3 below",
+                "slower than step 1 expects",
                 "only step 5",
                 "the examples of steps 1 to 3.",
                 "Steps 1 to 4 need no AWS account.",

@@ -119,7 +119,7 @@ def test_a_price_for_any_network_is_one_page() -> None:
     table = json.loads(must_work(*mine, "--json").stdout)
     assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 7
     assert "100 images/s are below the 781 to 1,197 that timm's speed predicts" in shown
-    assert re.search(r"The newest price here is \d+ days old \(2026-07-20\)", shown)
+    assert re.search(r"The newest of these prices is \d+ days old \(2026-07-20\)", shown)
 
 
 def test_the_bound_names_its_prices_and_the_preprint_only_beside_what_it_compares() -> None:

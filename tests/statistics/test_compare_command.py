@@ -249,6 +249,10 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "empty: a folder without predictions" in one_sentence(folder, "a", "empty")
     assert "c/*.csv: no file matches this pattern" in one_sentence(folder, "a", "c/*.csv")
     assert "nothing: there is no such file or folder" in one_sentence(folder, "a", "nothing")
+    near = one_sentence(
+        ROOT, "nih128-32px-fp32/resnet18/gpu", folder / "b"
+    )  # a recorded name, as README's are
+    assert "no such setting is recorded; did you mean 'nih128-32px-fp32/resnet18/cpu'" in near
     assert "two sets of runs" in one_sentence(folder, "a", "b", "a")
     assert "write our name" in one_sentence(folder, "a", "b", "--columns", "image")
     missing = one_sentence(folder, "a", "b", "--columns", "patient=subject")

@@ -175,9 +175,17 @@ def size_from_pilot(
 
 
 def located(source: str) -> str:
-    """A source as it is, or a recorded name below the folder of recorded evidence."""
+    """A source as it is, or a recorded name below the folder of recorded evidence; UserError where what looks
+    like such a name is none, with the nearest."""
+    from cxrbench.common.errors import UserError, nearest
+
     recorded = RECORDED / source
-    return str(recorded) if not Path(source).exists() and recorded.is_dir() else source
+    if not Path(source).exists() and recorded.is_dir():
+        return str(recorded)
+    known = [path.relative_to(RECORDED).as_posix() for path in sorted(RECORDED.glob("*/*/*"))]
+    if source.count("/") == 2 and not Path(source).exists() and (hint := nearest(source, known)):
+        raise UserError(f"{source}: there is no such folder, and no such setting is recorded{hint}")
+    return source
 
 
 def _mapped(text: str | None) -> dict[str, str]:

@@ -271,4 +271,4 @@ def cost_decide(
     measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}
     as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
-    say(age_of(newest(read_prices(prices))))
+    say(age_of(newest(read_prices(prices)), f"price in {prices}"))

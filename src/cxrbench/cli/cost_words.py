@@ -105,8 +105,8 @@ def trial(needed: pd.DataFrame) -> list[str]:
     ]
 
 
-def age_of(table: pd.DataFrame) -> str:
-    """The age of the newest price of a table, and how to renew them."""
+def age_of(table: pd.DataFrame, where: str = "of these prices") -> str:
+    """The age of the newest price of a table, and how to renew them; ``where`` says what the table holds."""
     from datetime import UTC, date, datetime
 
     dated = [text for text in table["as_of"].dropna() if text[:1].isdigit()]
@@ -114,7 +114,7 @@ def age_of(table: pd.DataFrame) -> str:
         return "No price here has a date: `cxrbench cost refresh` reads today's."
     newest = max(text[:10] for text in dated)
     days = (datetime.now(UTC).date() - date.fromisoformat(newest)).days
-    return f"The newest price here is {days} days old ({newest}): `cxrbench cost refresh` reads today's."
+    return f"The newest {where} is {days} days old ({newest}): `cxrbench cost refresh` reads today's."
 
 
 def reasoning(ratio: Ratio, given: Numbers, decided: Decision, needed: pd.DataFrame) -> list[str]:
