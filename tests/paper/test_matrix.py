@@ -100,7 +100,9 @@ def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> 
     by_group, merged = (
         {key: Counter(states) for key, states in cells.groupby(keys)["state"]} for keys in (GROUP, GROUP[1:])
     )
-    assert in_summary(cells) == in_figure(cells) == by_group
+    assert in_summary(cells) == by_group
+    ran = {key[:2] for key, states in by_group.items() if set(states) != {"not run"}}
+    assert in_figure(cells) == {key: of for key, of in by_group.items() if key[:2] in ran or not ran}
     assert in_table(cells) == merged
 
 

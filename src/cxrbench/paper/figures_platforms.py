@@ -64,7 +64,7 @@ def seeds_against_platforms(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
-    figure, panels = panels_of(len(seed_pairs.SCORES), 0.9 + 0.4 * len(kinds), sharey=True)
+    figure, panels = panels_of(len(seed_pairs.SCORES), 0.8 + 0.3 * len(kinds), sharey=True)
     rng = np.random.default_rng(0)
     for axes, (metric, name) in zip(panels, seed_pairs.SCORES.items(), strict=True):
         for y, kind in enumerate(kinds):

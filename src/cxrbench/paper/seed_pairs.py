@@ -17,7 +17,7 @@ from cxrbench.paper.formats import (
     text,
 )
 from cxrbench.paper.results import Results, difference, seeds_of
-from cxrbench.results.pairs import ARITHMETIC, PLATFORM, PLATFORMS, PRECISION, PROCESSOR, SEED
+from cxrbench.results.pairs import ARITHMETIC, ORDERS, PLATFORM, PLATFORMS, PRECISION, PROCESSOR, SEED
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
@@ -138,11 +138,11 @@ def recipes(read: Results) -> pd.DataFrame:
 
 ARMS = {  # of a block, by the arithmetic of their recipe
     "own": "fp32",
-    "fp32_reordered": "fp32, other order of sums",
-    "matmult_bf16": "bf16 products (Neuron)",
-    "tf32_conv": "TF32 convolutions (A10G)",
-    "bf16_nearest": "all bf16, to the nearest",
-    "bf16_stochastic": "all bf16, stochastic",
+    "fp32_reordered": "other order",
+    "matmult_bf16": "Neuron",
+    "tf32_conv": "A10G",
+    "bf16_nearest": "bf16, nearest",
+    "bf16_stochastic": "bf16, stochastic",
 }
 
 
@@ -166,7 +166,6 @@ def arms(read: Results) -> Table:
         ),
         "Seeds": ("count", seeds_of),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
-        "Margin": "margin:given",
         "p, corrected": "p_family:scientific",
         "Verdict": ("verdict", lambda row: Judgement(row.verdict)),
     }
@@ -178,36 +177,39 @@ def _arm(read: Results, dataset: str) -> str:
 
 
 def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
-    """A row about the emulated arithmetic of two platforms, by the networks whose blocks are whole: seeds,
-    verdict, and the networks with their differences. None without any."""
+    """A row about the emulated arithmetic of two platforms, for networks whose blocks are whole: seeds,
+    verdict, each difference of platforms and of orders, and whether the first go further.
+    None without any."""
     compared = arms_compared(read)
-    wanted = [
-        tuple(read.study.recipe(row[side]).arithmetic for side in ("dataset_a", "dataset_b"))
-        for row in compared.to_dict("records")
+    sides = [
+        tuple(read.study.recipe(name).arithmetic for name in pair)
+        for pair in zip(compared["dataset_a"], compared["dataset_b"], strict=True)
     ]
-    chosen = compared[[sides == PLATFORMS for sides in wanted]]
-    if chosen.empty:
+    platforms, orders = (compared[[pair == of for pair in sides]] for of in (PLATFORMS, ORDERS[::-1]))
+    if platforms.empty:
         return pd.DataFrame()
-    beyond = read.table("arithmetic").set_index("architecture").loc[chosen["architecture"]].reset_index()
-    verdicts = {row.verdict for row in chosen.itertuples()}
-    ends = chosen[["ci90_low", "ci90_high"]].abs().to_numpy().max()
+    networks = [*platforms["architecture"]]
+    beyond = read.table("arithmetic").set_index("architecture").loc[networks]
+    verdicts = {*platforms["verdict"]}
 
     def each(kind: str, values: Iterable[object]) -> str:
-        named = zip(values, chosen["architecture"], strict=True)
+        named = zip(values, networks, strict=True)
         return ", ".join(f"{text(value, kind)} for `{network}`" for value, network in named)
 
     found = {
-        "networks": " and ".join(f"`{network}`" for network in chosen["architecture"]),
-        "seeds": max(map(seeds_of, chosen.itertuples())),
+        "networks": " and ".join(f"`{network}`" for network in networks),
+        "seeds": max(map(seeds_of, platforms.itertuples())),
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
-        "reach": ends,
-        "differences": each("difference", (difference(row, "ci90") for row in chosen.itertuples())),
-        "orders": each("signed", beyond["difference_of_orders"]),
+        "differences": each("difference", (difference(row, "ci90") for row in platforms.itertuples())),
+        "orders": each(
+            "difference",
+            (WithInterval(-row.difference, -row.ci90_high, -row.ci90_low) for row in orders.itertuples()),
+        ),
         "beyond": each(
             "difference", (WithInterval(row.beyond, row.ci_low, row.ci_high) for row in beyond.itertuples())
         ),
-        "sd": each("fine", beyond["seed_sd"]),
-        "sd of orders": each("fine", beyond["seed_sd_of_orders"]),
+        "sd": each("margin", beyond["seed_sd"]),
+        "sd of orders": each("margin", beyond["seed_sd_of_orders"]),
         "further": ((beyond["ci_low"] > 0) | (beyond["ci_high"] < 0)).sum(),
     }
     return pd.DataFrame([found])

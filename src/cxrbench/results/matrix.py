@@ -118,6 +118,12 @@ def matrix(cells: pd.DataFrame, states: Mapping[str, State]) -> list[MatrixRow]:
     return list(rows.values())
 
 
+def run_and_unrun(rows: list[MatrixRow]) -> tuple[list[MatrixRow], list[MatrixRow]]:
+    """The rows of :func:`matrix` with a cell that was run, and those without."""
+    run = [row for row in rows if any(state.word != NOT_RUN for of in row.platforms.values() for state in of)]
+    return run, [row for row in rows if row not in run]
+
+
 def in_words(cells: pd.DataFrame) -> dict[str, State]:
     """Return the state of each cell without the review: what a reader of the paper sees."""
     return {row.cell: state_of(row) for row in cells.itertuples()}

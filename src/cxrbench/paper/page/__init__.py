@@ -35,7 +35,7 @@ from cxrbench.paper.page.links import Links, addressed, linked, marked, marked_p
 from cxrbench.paper.page.pictures import page_figures
 from cxrbench.paper.results import Results, with_interval
 from cxrbench.paper.values import values_of
-from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, state_of
+from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, run_and_unrun, state_of
 from cxrbench.study.names import Cell
 
 _LONGEST = 2000  # characters of a text
@@ -115,14 +115,13 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
     """The status of the cells, what was not expected of it, and the claims, counted and listed."""
     kinds = Counter("failed" if state.failed else state.word for state in states.values())
     verdicts = Counter(read.claims["verdict"])
-    rows = matrix(read.cells, states)
-    run = [row for row in rows if any(of.word != NOT_RUN for seeds in row.platforms.values() for of in seeds)]
+    run, unrun = run_and_unrun(matrix(read.cells, states))
     return {
         "study": read.study,
         "counted": kinds,
         "unexpected": [name for name, state in states.items() if not state.expected],
         "refused": {row.cell: row.failure for row in read.cells.itertuples() if row.origin == REFUSED},
-        "matrix": {"run": run, "unrun": [row for row in rows if row not in run]},
+        "matrix": {"run": run, "unrun": unrun},
         "verdicts": {"all": len(read.claims)}
         | {name: verdicts[name] for name in VERDICTS if name in verdicts},
         "ledgers": [_ledger(source, rows) for source, rows in read.claims.groupby("source", sort=False)],
