@@ -95,7 +95,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     first = PAGE.read_text().split("<!-- begin jobs -->")[0].splitlines()
     named = {name for line in first[2:12] for name in re.findall(r"\b[gp]\d\w*\b", line)}
     assert named >= {"g5", "g6e", "p4d", "p5"}
-    assert "a g6e.xlarge is still the cheapest" in words and "ends it within a day" in words
+    assert "a g6e.xlarge is still the cheapest" in words and "to end it within a day" in words
 
 
 def test_every_number_of_the_page_is_recomputed(prices) -> None:
