@@ -12,7 +12,7 @@ import typer
 from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import write_json
-from cxrbench.evidence.store import GATE, KEYS, UNFIT, Rows, differing, merged, read_measured
+from cxrbench.evidence.store import GATE, KEYS, UNFIT, Rows, differing_steps, merged, read_measured
 from cxrbench.study.platforms import ACCELERATED, ENTRIES, LacksPrecision
 
 app = typer.Typer(help="Measure speed, and keep what was measured as evidence.", no_args_is_help=True)
@@ -185,7 +185,7 @@ def bench_steps(
                 deque(keep(out.with_name("steps.json"), "steps", traces), 0)
     except NoSuchDefect as error:
         raise typer.BadParameter(str(error)) from None
-    if wrong := differing(found):
+    if wrong := differing_steps(found):
         raise UserError(gate.why_not(wrong[0]))
 
 

@@ -26,7 +26,7 @@ from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.platforms.defects import Defect
 from cxrbench.platforms.emulated import RoundedProducts, to_bf16, to_tf32
 from cxrbench.platforms.gate import WHOLE, TensorDifference
-from cxrbench.platforms.judged import AVERAGING, Start, Stepped, judge
+from cxrbench.platforms.judged import AVERAGING, Stepped, StepStart, judge
 from cxrbench.study import platforms
 from cxrbench.study.config import Recipe
 from cxrbench.training.method import Batch
@@ -45,7 +45,7 @@ SHOWN = 10  # differences in a row
 MOST = 1e18
 
 Spread = dict[tuple[str, str], tuple[float, float]]  # by operator and tensor: largest direction and norm
-Prepared = tuple[Start, Stepped, list[Any]]
+Prepared = tuple[StepStart, Stepped, list[Any]]
 
 
 class Made(Protocol):
@@ -273,7 +273,7 @@ def ready_for_the_gate(network: nn.Module) -> None:
             module.drop_prob = 0.0  # type: ignore[assignment]
 
 
-def start_of(network: nn.Module, seed: int, batch: Any) -> Start:
+def start_of(network: nn.Module, seed: int, batch: Any) -> StepStart:
     """A start with a network's weights; statistics and averaged weights are drawn around them."""
     network, generator = copy.deepcopy(network), torch.Generator().manual_seed(seed)
     drawn = {}
@@ -283,7 +283,7 @@ def start_of(network: nn.Module, seed: int, batch: Any) -> Start:
     for name, buffer in network.named_buffers():
         if name in drawn:
             buffer.copy_(drawn[name])
-    return Start(network, drawn, batch)
+    return StepStart(network, drawn, batch)
 
 
 def loss_of(network: nn.Module, batch: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:

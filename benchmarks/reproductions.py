@@ -23,7 +23,7 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD
 from cxrbench.evidence.store import EVIDENCE_FILES, check_evidence
 from cxrbench.evidence.sums import updated_sums
-from cxrbench.results.reproduction import REPRODUCTIONS, compare, tolerances
+from cxrbench.results.reproduction import REPRODUCTIONS, compare_with_record, tolerances
 from cxrbench.statistics.predictions import scores_of
 from cxrbench.study.names import Cell, find_cells
 
@@ -74,7 +74,7 @@ def _row(cell: Cell, folder: Path, recorded: Path) -> dict[str, Any] | None:
     pair = [read_predictions(place / PREDICTIONS) for place in (folder, cell.folder(recorded))]
     row["max_score_difference"] = float(abs(scores_of(pair[0]) - scores_of(pair[1])).max())
     allowed = {line.name: line.tolerance for line in tolerances(cell, recorded)}
-    for line in compare(cell, folder, recorded).lines:
+    for line in compare_with_record(cell, folder, recorded).lines:
         if name := _NAMES.get(line.name):
             row[f"{name}_difference"] = line.yours - line.recorded
             row[f"{name}_tolerance"] = allowed[line.name]

@@ -29,7 +29,7 @@ from cxrbench.cost.prices import read_prices
 from cxrbench.datasets.packed import pack
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.sums import write_sums
-from cxrbench.neuron.audit import FILE, PACKAGES, row
+from cxrbench.neuron.audit import FILE, PACKAGES, audit_row
 from cxrbench.neuron.rules import Facts, Setting
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import cells_table
@@ -346,7 +346,9 @@ def originals(nih128: Path) -> list[Path]:
 def write_audit(recorded: Path, *networks: tuple) -> Path:
     """Write audits of networks (name, pixels, GMAC, problem) below ``recorded``."""
     rows = [
-        row(name, Setting(pixels), Facts(gmac=gmac, problem="".join(problem)), dict.fromkeys(PACKAGES, "1"))
+        audit_row(
+            name, Setting(pixels), Facts(gmac=gmac, problem="".join(problem)), dict.fromkeys(PACKAGES, "1")
+        )
         for name, pixels, gmac, *problem in networks
     ]
     write_csv(recorded / FILE, pd.DataFrame(rows))

@@ -15,7 +15,7 @@ import pytest
 
 from conftest import GONE, ROOT, SIZES, TINY, must_fail, must_work, put_at, ran
 from cxrbench.cloud import submit
-from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
+from cxrbench.cloud.submit import INSTANCES, Order, check_request, estimator_arguments, training_job
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import sha256_file
 from cxrbench.evidence.store import check_evidence
@@ -46,7 +46,7 @@ ORDERS = {
 def test_a_request_uses_every_device_and_compiles_ahead(instance, processes, precompile, spot) -> None:
     order = replace(ORDERS[instance], hours=4, spot=spot, cache="s3://bucket/neff")
     request = training_job(order)
-    check(request)
+    check_request(request)
     parameters = {name: json.loads(value) for name, value in request["HyperParameters"].items()}
     assert (parameters["cell"], parameters["processes"]) == (str(order.cell), processes)
     assert (parameters["hours"], parameters.get("precompile")) == (4, precompile)
@@ -59,12 +59,12 @@ def test_a_second_try_has_a_name_of_its_own() -> None:
     order = ORDERS["ml.trn1.2xlarge"]
     assert training_job(order)["TrainingJobName"] == "cxr-nih128-64px-convnext-pico-neuron-seed0"
     second = training_job(replace(order, called="pico-again", spot=True))
-    check(second)
+    check_request(second)
     assert second["TrainingJobName"] == "pico-again"
     assert second["CheckpointConfig"]["S3Uri"] == "s3://bucket/jobs/checkpoints/pico-again"
     for name in ("pico_again", "-pico", "p" * 64, ""):
         with pytest.raises(UserError, match="TrainingJobName"):
-            check(training_job(replace(order, called=name)))
+            check_request(training_job(replace(order, called=name)))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_second_try_has_a_name_of_its_own() -> None:
 def test_what_the_service_would_refuse_is_refused_here(where: str, value: Any, message: str) -> None:
     request = put_at(where, value, training_job(ORDERS["ml.trn1.2xlarge"]))
     with pytest.raises(UserError, match=re.escape(message)) as error:
-        check(request)
+        check_request(request)
     assert "\n" not in str(error.value)
 
 

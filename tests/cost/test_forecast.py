@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SIZES, must_work
-from cxrbench.cost.forecast import forecast, summary
+from cxrbench.cost.forecast import by_dataset, forecast
 from cxrbench.cost.prices import read_prices
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.neuron.audit import read_audit
@@ -101,7 +101,7 @@ def test_memory_of_a_step_is_that_of_the_audit_at_its_batch():
 
 def test_the_summary_counts_every_cell_once():
     table = forecast(Plan(STUDY, EvidenceStore(RECORDED)), read_prices(ROOT / "data/prices.csv"))
-    added = summary(table)
+    added = by_dataset(table)
     assert added["cells"].sum() == len(STUDY.all_cells())
     (neuron,) = added.query("platform == 'neuron' and dataset == 'nih128-64px'").to_dict("records")
     assert neuron["unknown"] == neuron["to_run"] > 0 and math.isnan(neuron["hours_low"])

@@ -23,7 +23,15 @@ from conftest import ROOT, must_fail, must_work, put_at, ran
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import sha256_file
 from cxrbench.evidence import allowed, private
-from cxrbench.evidence.allowed import ROWS, Versions, conforming, odd_in_record, own_lines, sentence, short
+from cxrbench.evidence.allowed import (
+    ROWS,
+    Versions,
+    as_name,
+    as_sentence,
+    conforming,
+    odd_in_record,
+    own_lines,
+)
 from cxrbench.evidence.received import MOST_MEMORY, unpack, unpack_limited
 from cxrbench.evidence.record import Record, read_record
 from cxrbench.evidence.store import copy_evidence
@@ -170,9 +178,9 @@ TEXTS = st.text(max_size=700) | st.sampled_from(STRANGE)
 
 @given(TEXTS)
 def test_texts_of_an_archive_are_of_one_form_and_stay(text: str) -> None:
-    for made, form in ((short(text), allowed.SHORT), (sentence(text), allowed.SENTENCE)):
+    for made, form in ((as_name(text), allowed.SHORT), (as_sentence(text), allowed.SENTENCE)):
         assert form.fullmatch(made), made
-    assert short(short(text)) == short(text) and sentence(sentence(text)) == sentence(text)
+    assert as_name(as_name(text)) == as_name(text) and as_sentence(as_sentence(text)) == as_sentence(text)
     assert own_lines(own_lines(text)) == own_lines(text)
     assert all(allowed.is_own(line) for line in own_lines(text).splitlines())
 
@@ -271,7 +279,7 @@ PIECES = (
 
 
 @pytest.mark.parametrize("piece", PIECES)
-@pytest.mark.parametrize("read", [private.without_places, own_lines, sentence, short])
+@pytest.mark.parametrize("read", [private.without_places, own_lines, as_sentence, as_name])
 def test_the_time_of_every_expression_grows_with_the_text_and_not_its_square(
     read: Callable[[str], str], piece: str
 ) -> None:

@@ -12,7 +12,7 @@ from conftest import ROOT, must_fail, must_work
 from cxrbench.cli.audit import PRIOR
 from cxrbench.common.errors import UserError
 from cxrbench.evidence.verify import verify_recorded
-from cxrbench.neuron.audit import of_setting, read_audit, record_audit, row, survey
+from cxrbench.neuron.audit import audit_row, of_setting, read_audit, record_audit, survey
 from cxrbench.neuron.rules import AUDITED_PARTS, RULES, Facts, Setting, facts_of
 
 SMALL = ["--pixels", "32", "--batch", "4"]
@@ -116,7 +116,7 @@ def test_a_mistake_is_one_message(words: list[str], message: str, tmp_path: Path
 
 
 def rows(setting: Setting, *names: str, **changes: object) -> pd.DataFrame:
-    return pd.DataFrame([row(name, setting, Facts(**changes), VERSIONS) for name in names])
+    return pd.DataFrame([audit_row(name, setting, Facts(**changes), VERSIONS) for name in names])
 
 
 def test_recording_replaces_equal_keys_and_keeps_others(tmp_path: Path) -> None:

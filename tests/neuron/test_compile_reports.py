@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, must_work
-from cxrbench.neuron.audit import read_audit, row
+from cxrbench.neuron.audit import audit_row, read_audit
 from cxrbench.neuron.reports import Reported, Score, read_reported, score
 from cxrbench.neuron.rules import AUDITED_PARTS, Facts, Setting
 
@@ -21,7 +21,7 @@ GRAPHS = {
 }
 AUDIT = pd.DataFrame(
     [
-        row(name, Setting(64, 1), Facts(**vars(facts) | {"part": part}), VERSIONS)
+        audit_row(name, Setting(64, 1), Facts(**vars(facts) | {"part": part}), VERSIONS)
         for name, facts in GRAPHS.items()
         for part in AUDITED_PARTS
     ]
@@ -61,7 +61,9 @@ def reported(tmp_path: Path, *lines: str) -> pd.DataFrame:
 def test_a_report_is_held_against_its_part_at_the_nearest_setting(tmp_path: Path) -> None:
     """Only the step at 224 px and batch 64 is flagged: reports are counted by whether they meet it."""
     settings = [Setting(64, 32), Setting(224, 1), Setting(224, 64, "bf16")]
-    audit = pd.DataFrame([row("net", of, Facts(part), VERSIONS) for of in settings for part in AUDITED_PARTS])
+    audit = pd.DataFrame(
+        [audit_row("net", of, Facts(part), VERSIONS) for of in settings for part in AUDITED_PARTS]
+    )
     rows = (audit["batch"] == 64) & (audit["part"] == "step")
     audit.loc[rows, "large_kernel_input_gradients"] = 1
     reports = reported(

@@ -226,7 +226,7 @@ def test_a_compiler_without_an_answer_is_one_message(compile_here, tmp_path, mon
     monkeypatch.setenv("STANDIN", "mute")
     monkeypatch.setattr(compiler, "_ANSWER", 0.2)  # two minutes
     with pytest.raises(UserError, match=r"`neuronx-cc --version` did not respond .*; run it manually"):
-        compiler.Compiler.find()
+        compiler.NeuronCompiler.find()
 
 
 @pytest.mark.fault(

@@ -47,12 +47,12 @@ def test_a_page_has_sentence_intervals_variance_table_and_how_to_cite(found, tmp
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     opening, _, rest = words.sentence(found).partition(": ")
     assert opening in text and rest[1:] in text
-    _, rows = words.table(found)
+    _, rows = words.shown_table(found)
     assert all(value in text for row in rows for value in row[1:])
     assert page.count('<tr><th scope="row">') == len(rows)
     assert "patients x run" in text and words.settle(found.needs, found.verdict) in text
     assert "cxrbench compare gpu 'a port'" in page.replace("&#x27;", "'") and "Schuirmann" in text
-    assert words.report(found) in text
+    assert words.sentence_for_a_paper(found) in text
     assert page == written(found, tmp_path / "again.html")
 
 

@@ -14,7 +14,7 @@ from cxrbench.cli.train import compared_lines
 from cxrbench.common.files import sha256_file
 from cxrbench.evidence.predictions import read_predictions, write_predictions
 from cxrbench.evidence.store import copy_evidence
-from cxrbench.results.reproduction import REPRODUCTIONS, Line, Reproduction, compare, tolerances
+from cxrbench.results.reproduction import REPRODUCTIONS, Line, Reproduction, compare_with_record, tolerances
 from cxrbench.statistics.evaluate import evaluate
 from cxrbench.study.names import Cell
 
@@ -50,12 +50,12 @@ def again(recorded: Path, cell: Cell = CELL) -> Reproduction:
     """Compare the recorded run of ``cell`` with a second one that gave the same."""
     copy_evidence(cell.folder(recorded), recorded / "again" / str(cell))
     change_record(recorded / "again" / str(cell), attempts=2)
-    return compare(cell, recorded / "again" / str(cell), recorded)
+    return compare_with_record(cell, recorded / "again" / str(cell), recorded)
 
 
 def test_the_same_training_is_inside_even_with_one_recorded_seed(mine: Path, tmp_path: Path) -> None:
     keep(mine, tmp_path)
-    found = compare(CELL, mine, tmp_path)
+    found = compare_with_record(CELL, mine, tmp_path)
     assert found.verdict == "inside the tolerance: the predictions are equal to the byte"
     assert found.identical and found.notes == []
     auroc, _, speed = found.lines
@@ -68,7 +68,7 @@ def test_another_result_is_outside_and_says_where_the_tolerance_comes_from(mine:
         keep(mine, tmp_path, seed, skill=0.5)
     chance = keep(mine, tmp_path / "chance", seed=2, skill=0.0)  # a network that learnt nothing
     change_record(chance, cell=str(CELL))
-    found = compare(CELL, chance, tmp_path)
+    found = compare_with_record(CELL, chance, tmp_path)
     assert not found.inside and found.lines[0].origin == "spread of 2 recorded seeds"
     assert "OUTSIDE" in compared_lines(found) and found.verdict == "OUTSIDE the tolerance"
 
@@ -80,7 +80,7 @@ def test_what_is_measured_about_processors_is_said_where_bytes_differ(mine: Path
     for device, why in (("CPU (AVX512)", "the same instructions"), ("CPU (AVX2)", "other instructions")):
         change_record(CELL.folder(tmp_path), host={"device": "CPU (AVX512)"})
         other = keep(mine, tmp_path / device, skill=0.51, host={"device": device})
-        found = compare(CELL, other, tmp_path)
+        found = compare_with_record(CELL, other, tmp_path)
         (note,) = (note for note in found.notes if "not equal to the byte" in note)
         assert why in note and "were equal to the byte; with others macro AUROC moved by up to 0.0" in note
         assert not found.identical and "equal to the byte" not in found.verdict
@@ -94,7 +94,7 @@ def test_the_tolerance_is_that_of_two_runs_whatever_the_fresh_one_scored(mine: P
         values.append(table.query("label == 'macro' and metric == 'auroc'")["value"].iloc[0])
     expected = 4.302653 * np.std(values, ddof=1) * 2**0.5  # t at 97.5 % with two degrees of freedom
     better = keep(mine, tmp_path / "better", skill=0.9)
-    for found in (again(tmp_path), compare(CELL, better, tmp_path)):
+    for found in (again(tmp_path), compare_with_record(CELL, better, tmp_path)):
         assert found.lines[0].tolerance == pytest.approx(expected)
 
 
@@ -106,7 +106,7 @@ def test_five_recorded_seeds_are_a_reference(mine: Path, tmp_path: Path) -> None
     for skill, folder in runs.items():
         change_record(folder, cell=str(CELL))
         folder.rename(CELL.folder(tmp_path / str(skill)))
-        lines[skill] = compare(CELL, CELL.folder(tmp_path / str(skill)), tmp_path).lines
+        lines[skill] = compare_with_record(CELL, CELL.folder(tmp_path / str(skill)), tmp_path).lines
     assert [line.inside for line in lines[0.3][:2]] == [True, True]
     assert "the mean of 5 recorded runs; notices a change of 0.0" in lines[0.3][0].origin
     assert lines[0.1][0].inside is False
@@ -121,24 +121,24 @@ def test_the_spread_of_speed_is_that_of_one_idle_machine(mine: Path, tmp_path: P
     alone = again(tmp_path, replace(CELL, seed=2)).lines[-1]
     assert "one recorded seed on this machine" in alone.origin
     others = {"timing": {"others_share": 0.481}, "host": {"cpu": "A"}}
-    busy = compare(CELL, keep(mine, tmp_path / "busy", attempts=2, **others), tmp_path)
+    busy = compare_with_record(CELL, keep(mine, tmp_path / "busy", attempts=2, **others), tmp_path)
     assert "yours trained beside other processes: others used 48 % of the cores" in busy.notes
     assert busy.lines[-1].origin == "on a busy machine: not judged"
 
 
 def test_another_recipe_or_version_is_said_first(mine: Path, tmp_path: Path) -> None:
     keep(mine, tmp_path, recipe={"epochs": 7}, recipe_hash="0" * 12, versions={"timm": "0.9"})
-    notes = compare(CELL, mine, tmp_path).notes
+    notes = compare_with_record(CELL, mine, tmp_path).notes
     assert "the recipes differ (epochs)" in notes[0] and any(note.startswith("timm: ") for note in notes)
 
 
 def test_without_other_evidence_nothing_agrees(mine: Path, tmp_path: Path) -> None:
-    found = compare(CELL, mine, tmp_path)
+    found = compare_with_record(CELL, mine, tmp_path)
     assert found.inside and "nothing is recorded of it" in found.notes[0]
     assert found.verdict == "no score was judged" and "not judged" in compared_lines(found)
     copy_evidence(mine, CELL.folder(tmp_path))
     assert [line.yours for line in found.lines] == [line.yours for line in again(tmp_path).lines[:-1]]
-    itself = compare(CELL, mine, tmp_path)
+    itself = compare_with_record(CELL, mine, tmp_path)
     assert itself.verdict == "this is the recorded run itself: nothing was compared" and itself.lines == []
 
 

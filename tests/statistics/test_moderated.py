@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cxrbench.statistics.auroc import Parts, auroc, average_precision
+from cxrbench.statistics.auroc import ImageParts, auroc, average_precision
 from cxrbench.statistics.estimates import areas_with_ends, estimate, patients_part
 from cxrbench.statistics.measures import tuned_parts
 from cxrbench.statistics.moderated import (
@@ -95,7 +95,7 @@ def test_a_mean_of_each_class_has_clubsandwichs_variance_and_degrees():
     members = np.column_stack([table["diet"] == diet for diet in (1, 2, 3, 4)])
     weight, share = table["weight"].to_numpy(float)[:, None], members / members.sum(axis=0)
     mean = (share * weight).sum(axis=0)
-    parts = Parts(mean, share * (weight - mean), share, members, np.array([20, 10, 10, 10]))
+    parts = ImageParts(mean, share * (weight - mean), share, members, np.array([20, 10, 10, 10]))
     numbers = np.unique(table["chick"], return_inverse=True)[1].astype(np.int32)
     images = np.arange(len(table))
     sample = Sample(images, members, share, numbers, 50, True, tuple("1234"), np.zeros_like(members))
@@ -211,4 +211,4 @@ def test_the_mean_of_a_network_with_itself_has_its_own_variance():
 def test_average_precision_has_parts_that_add_up_to_nothing():
     sample = sample_of(draw_predictions(8, {"test": 200}, np.full(14, 0.2)), "test")
     parts = average_precision(sample).parts
-    assert isinstance(parts, Parts) and parts.influence.sum(axis=0) == pytest.approx(0, abs=1e-9)
+    assert isinstance(parts, ImageParts) and parts.influence.sum(axis=0) == pytest.approx(0, abs=1e-9)

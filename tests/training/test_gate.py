@@ -16,7 +16,7 @@ from benchmarks.gate_table import BATCH, CORRECT, correct, defects
 from conftest import TINY, must_fail, must_work
 from cxrbench.platforms.cpu import CpuPlatform
 from cxrbench.platforms.defects import KINDS, OPERATORS
-from cxrbench.platforms.gate import TensorDifference, difference
+from cxrbench.platforms.gate import TensorDifference, tensor_difference
 from cxrbench.platforms.judged import judge
 from cxrbench.study.config import Recipe
 
@@ -190,15 +190,15 @@ def test_a_difference_has_a_direction_and_a_norm() -> None:
         (1.02 * exact, 0, 0.02),
         (torch.zeros_like(exact), 0, 1),
     ):
-        found = difference("one", "output", exact, value.float())
+        found = tensor_difference("one", "output", exact, value.float())
         assert (found.direction, found.norm) == pytest.approx((direction, norm), abs=1e-6)
-    rolled = difference("one", "output", exact, exact.roll(1, 0))
+    rolled = tensor_difference("one", "output", exact, exact.roll(1, 0))
     assert rolled.direction > 0.5
     for value in (exact * float("nan"), exact[:2]):
-        assert difference("one", "output", exact, value).direction == float("inf")
+        assert tensor_difference("one", "output", exact, value).direction == float("inf")
     nothing = torch.zeros(3).double()
-    assert difference("one", "output", nothing, nothing)[2:4] == (0, 0)
-    assert difference("one", "output", nothing, nothing + 1).norm == float("inf")
+    assert tensor_difference("one", "output", nothing, nothing)[2:4] == (0, 0)
+    assert tensor_difference("one", "output", nothing, nothing + 1).norm == float("inf")
 
 
 def test_no_factor_of_the_list_hides_below_a_floor() -> None:

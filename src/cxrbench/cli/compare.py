@@ -206,7 +206,7 @@ def _in_a_terminal(found: Comparison) -> list[str]:
 
     lines = [wrapped(words.sentence(found), "")]
     lines += [wrapped(f"- {note}") for note in found.notes]
-    head, rows = words.table(found)
+    head, rows = words.shown_table(found)
     shown = _laid_out(head, rows)
     if (whole_width := len(shown[0])) > terminal_width():
         shown = _laid_out(head, rows, kept := (0, 3, 4, 6))

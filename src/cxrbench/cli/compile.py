@@ -102,7 +102,7 @@ def compile(
     from cxrbench.evidence.compiled import PARTS
     from cxrbench.neuron import request
     from cxrbench.neuron.campaign import Campaign
-    from cxrbench.neuron.compiler import Compiler, Limits
+    from cxrbench.neuron.compiler import CompilerLimits, NeuronCompiler
     from cxrbench.neuron.rules import Setting
 
     if outcomes:
@@ -117,13 +117,13 @@ def compile(
     plan, changed = request.plan_of(study, planned, recipe)
     sizes = pixels or [], batch or [], precision or []
     steps = [] if foreign else request.steps_of(plan, networks or [], *sizes)
-    compiler = Compiler.find(container, image)
+    compiler = NeuronCompiler.find(container, image)
     given = {"model_type": model_type, "auto_cast": auto_cast}
     changed |= {name: value for name, value in given.items() if value}
     campaign = Campaign(
         compiler=compiler,
         target=target or (plan.target if plan else "trn1"),
-        limits=Limits(hours or (plan.hours if plan else 2.0), memory_gib),
+        limits=CompilerLimits(hours or (plan.hours if plan else 2.0), memory_gib),
         graphs=RESULTS / "neuron/graphs",
         out=out,
         options=request.options_of(plan, compiler.version, recipe, changed, say),

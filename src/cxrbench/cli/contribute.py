@@ -54,7 +54,7 @@ def receive(
 
     ``repeat`` trains a cell again and returns what contradicts its record; None: nothing is trained.
     """
-    from cxrbench.cli.evidence import differing, must_be_replaced
+    from cxrbench.cli.evidence import must_be_replaced, not_yet_recorded
     from cxrbench.evidence import received
     from cxrbench.evidence.contribution import CONTENT, GRAPHS, RECORDS, overview
     from cxrbench.evidence.record import read_record
@@ -73,7 +73,7 @@ def receive(
         print(overview(records, received.measured_in(work)))
         for note in found.notes:
             print(f"Look at: {note}")
-        new, changed = differing(cells, runs, recorded)
+        new, changed = not_yet_recorded(cells, runs, recorded)
         rows = received.row_changes(work, recorded)
         for text in rows.replaced:
             say(f"recorded -> new: {text}")
@@ -81,7 +81,7 @@ def receive(
         if repeat and (wrong := [*filter(None, (repeat(cell, records[cell]) for cell in cells))]):
             raise UserError("\n".join([*(f"{archive}: {text}" for text in wrong), "nothing was recorded"]))
         before = _tables() if build else {}
-        count = received.keep(new, work, rows, recorded)
+        count = received.keep_received(new, work, rows, recorded)
         for kept in (*new, *rows.files):
             say(f"recorded {kept}")
         if count:

@@ -20,7 +20,15 @@ from cxrbench.common.files import why_git_fails
 from cxrbench.evidence import contribution
 from cxrbench.evidence.private import of_this_machine
 from cxrbench.evidence.record import RECORD, Record, commit_of_code, read_record, this_machine
-from cxrbench.evidence.store import GATE, KEYS, EvidenceStore, Rows, check_evidence, differing, read_measured
+from cxrbench.evidence.store import (
+    GATE,
+    KEYS,
+    EvidenceStore,
+    Rows,
+    check_evidence,
+    differing_steps,
+    read_measured,
+)
 from cxrbench.study.config import TableSource, read_study
 from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED, installed
@@ -193,12 +201,12 @@ class Contributor:
         """Put a network's step through the gate, once; UserError where an operator differs."""
         if self.platform == "cpu":
             return  # the reference itself
-        if (rows := self._gate(cell)) and not differing(rows):
+        if (rows := self._gate(cell)) and not differing_steps(rows):
             return
         _, architecture, precision, pixels, batch = self._gate_of(cell)
         where = ("--platforms", self.platform, "--precision", precision)
         if ours("bench", "steps", architecture, *where, "--pixels", pixels, "--batch", batch):
-            rows = differing(self._gate(cell))
+            rows = differing_steps(self._gate(cell))
             worst = next(
                 (f"{one['operator']}: {one['tensor']}" for row in rows for one in row["worst"]), None
             )

@@ -42,7 +42,7 @@ def record(
     named = list(dict.fromkeys(map(Cell.parse, cells or ())))
     for cell in named:
         check_evidence(cell.folder(runs), cell)
-    new, changed = differing(named, runs, recorded)
+    new, changed = not_yet_recorded(named, runs, recorded)
     must_be_replaced(changed, replace)
     EvidenceStore(recorded).keep(new, runs)
     for cell in new:
@@ -51,7 +51,7 @@ def record(
         say(f"signed with {sums.sign(recorded, key)}")
 
 
-def differing(cells: list[Cell], runs: Path, recorded: Path) -> tuple[list[Cell], list[str]]:
+def not_yet_recorded(cells: list[Cell], runs: Path, recorded: Path) -> tuple[list[Cell], list[str]]:
     """Those of ``cells`` that are not recorded as they are, and those recorded otherwise, in words.
 
     Prints what is recorded already, and what would change.

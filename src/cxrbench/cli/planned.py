@@ -47,7 +47,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a study's hours, USD, disk and memory, and list what is missing here."""
-    from cxrbench.cost.forecast import downloads, forecast, summary
+    from cxrbench.cost.forecast import by_dataset, downloads, forecast
     from cxrbench.cost.prices import read_prices
     from cxrbench.evidence.store import EvidenceStore
     from cxrbench.study.config import read_study
@@ -58,7 +58,7 @@ def plan(
     if as_json:
         print_json(table)
         return
-    print(_forecast_in_columns(summary(table)))
+    print(_forecast_in_columns(by_dataset(table)))
     to_run = table[table["to_run"] > 0]
     names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
     absent = downloads(of, REGISTRY)
@@ -91,7 +91,7 @@ def _reasons_not_here(of: Plan, to_run: pd.DataFrame, absent: list[Download]) ->
 
 
 def _forecast_in_columns(rows: pd.DataFrame) -> str:
-    """The rows of :func:`~cxrbench.cost.forecast.summary` that have cells to run, and the sizes of
+    """The rows of :func:`~cxrbench.cost.forecast.by_dataset` that have cells to run, and the sizes of
     their images and steps."""
     from cxrbench.cli.cost_columns import cost_columns, duration
 

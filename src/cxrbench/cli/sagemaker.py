@@ -54,12 +54,12 @@ def sagemaker_job(
     ] = False,
 ) -> None:
     """Print the request of a training job, for `aws sagemaker create-training-job --cli-input-json`."""
-    from cxrbench.cloud.submit import INSTANCES, Order, check, estimator_arguments, training_job
+    from cxrbench.cloud.submit import INSTANCES, Order, check_request, estimator_arguments, training_job
 
     if image is None and instance in INSTANCES:
         image = INSTANCES[instance].image
     container = f"{registry}/{image}"
     order = Order(Cell.parse(cell), instance, role, container, code, data, output, hours, spot, cache, name)
     request = training_job(order, region=region)
-    check(request)
+    check_request(request)
     print(json.dumps(estimator_arguments(order) if estimator else request, indent=1))

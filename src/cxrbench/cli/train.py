@@ -249,7 +249,7 @@ def compare_with_recorded(
     from cxrbench.evidence.record import read_record
     from cxrbench.evidence.store import EvidenceStore
     from cxrbench.paper.cost_tables import mark
-    from cxrbench.results.reproduction import compare
+    from cxrbench.results.reproduction import compare_with_record
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import Plan
 
@@ -260,7 +260,7 @@ def compare_with_recorded(
     if refused := store.refused(named):
         raise UserError(f"the recorded evidence of {named} is refused: {refused}")
     record = read_record(folder)
-    compared = compare(named, folder, recorded)
+    compared = compare_with_record(named, folder, recorded)
     for note in compared.notes:
         say(f"note: {note}")
     if compared.lines:

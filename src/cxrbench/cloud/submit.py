@@ -166,7 +166,7 @@ def training_job(order: Order, region: str = "us-east-1") -> dict[str, Any]:
     return request
 
 
-def check(request: dict[str, Any]) -> None:
+def check_request(request: dict[str, Any]) -> None:
     """Raise UserError unless ``request`` fits SageMaker's service model for CreateTrainingJob."""
     import botocore.session
     from botocore.validate import ParamValidator

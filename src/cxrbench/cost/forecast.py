@@ -187,7 +187,7 @@ class _Outlook:
         return facts_of(nearest.to_dict()).step_gib(share)
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
+def by_dataset(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of :func:`forecast` added up per dataset and platform.
 
     ``unknown`` counts the cells to run of unknown hours, which are in no sum; NaN where all are.

@@ -52,7 +52,7 @@ class Encoded(NamedTuple):
 
 
 def found_in(folder: Path, suffixes: tuple[str, ...] = (".png",)) -> list[Path]:
-    """Return archives, then loose files with these ``suffixes`` below ``folder``, each sorted by path.
+    """Archives, then loose files with these ``suffixes`` below ``folder``, each sorted by path.
 
     Hidden ones are left out.
     """
@@ -62,12 +62,12 @@ def found_in(folder: Path, suffixes: tuple[str, ...] = (".png",)) -> list[Path]:
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file's name is that of a tarball or a zip file."""
+    """Whether a file's name is that of a tarball or a zip file."""
     return path.name.lower().endswith(_ARCHIVES)
 
 
 def complete_in(folder: Path, remedy: str, suffixes: tuple[str, ...] = (".png",)) -> list[Path]:
-    """Return :func:`found_in`; UserError for no folder, with its ``remedy``, and for a partial download."""
+    """:func:`found_in`; UserError for no folder, with its ``remedy``, and for a partial download."""
     if not folder.exists():
         raise UserError(f"{folder}: there is no such folder; {remedy}")
     for path in _files(folder):
@@ -81,7 +81,7 @@ def complete_in(folder: Path, remedy: str, suffixes: tuple[str, ...] = (".png",)
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return every file below ``folder``, sorted by path; links to folders are followed, each folder once."""
+    """Every file below ``folder``, sorted by path; links to folders are followed, each folder once."""
     paths, seen = [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(root)) in seen:  # a link back to a folder already visited
@@ -94,7 +94,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _nih_name(path: str) -> str | None:
-    """Return the name of a PNG without its folder, in lower case as NIH spells it; None for other files."""
+    """The name of a PNG without its folder, in lower case as NIH spells it; None for other files."""
     name = path.rsplit("/", 1)[-1].lower()
     return name if name.endswith(".png") else None
 
@@ -190,7 +190,7 @@ class _Tape:
         self.end = b""  # the last kilobyte read
 
     def read(self, size: int) -> bytes:
-        """Return at most ``size`` bytes; UserError when an archive unpacks to too much."""
+        """At most ``size`` bytes; UserError when an archive unpacks to too much."""
         data = self._file.read(size)
         if self.position // _REPORT_EVERY != (self.position + len(data)) // _REPORT_EVERY:
             self._say(f"{self._where}: {self._raw.tell() / 1e9:.1f} of {self._size / 1e9:.1f} GB read")

@@ -91,7 +91,7 @@ def decode(
     reduce: Callable[[Image.Image, int, str], np.ndarray] | None = None,
     bits: int | None = None,
 ) -> Decoded:
-    """Return an image in one of Pillow's ``formats``, upright and reduced; UserError when it cannot be.
+    """An image in one of Pillow's ``formats``, upright and reduced; UserError when it cannot be.
 
     ``colour``: take the luminance of a colour image instead of refusing it. ``reduce``: another way than
     :func:`reduced`; it gets the image in grey, ``pixels`` and the image's place for messages. ``bits``: how
@@ -151,13 +151,13 @@ def check_size(size: tuple[int, int], pixels: int, where: str) -> None:
 
 
 def reduced(grey: Image.Image, pixels: int) -> np.ndarray:
-    """Return an 8-bit grey image as (pixels, pixels) uint8."""
+    """An 8-bit grey image as (pixels, pixels) uint8."""
     size = (pixels, pixels)
     return np.asarray(grey if grey.size == size else grey.resize(size, FILTER))
 
 
 def in_steps(grey: Image.Image, steps: tuple[int, ...], whole: int, where: str) -> np.ndarray:
-    """Return an 8-bit grey image of ``whole`` pixels a side, reduced to each of ``steps`` in turn (uint8).
+    """An 8-bit grey image of ``whole`` pixels a side, reduced to each of ``steps`` in turn (uint8).
 
     An image of the last step's size is taken as it is; UserError for any other size. The pixels are those of
     OpenCV's bilinear resize, which is not antialiased: of each block the mean of its four central pixels.
@@ -177,7 +177,7 @@ def in_steps(grey: Image.Image, steps: tuple[int, ...], whole: int, where: str) 
 
 
 def _central_means(image: np.ndarray, block: int) -> np.ndarray:
-    """Return the mean of the four central pixels of each ``block`` x ``block``, rounded half up."""
+    """The mean of the four central pixels of each ``block`` x ``block``, rounded half up."""
     first, second = block // 2 - 1, block // 2
     rows = image[first::block].astype(np.uint16) + image[second::block]  # whole rows: fast to read
     return ((rows[:, first::block] + rows[:, second::block] + 2) >> 2).astype(np.uint8)
@@ -192,7 +192,7 @@ def _orientation(image: Image.Image) -> Image.Transpose | None:
 
 
 def _to_grey(image: Image.Image, bits: int) -> Image.Image:
-    """Return 8-bit grey: 16 bits are scaled from ``bits``, not clipped; colour is luminance without alpha."""
+    """8-bit grey: 16 bits are scaled from ``bits``, not clipped; colour is luminance without alpha."""
     if image.mode == "L":
         return image
     if image.mode.startswith("I"):
@@ -202,7 +202,7 @@ def _to_grey(image: Image.Image, bits: int) -> Image.Image:
 
 
 def _tinted(image: Image.Image) -> bool:
-    """Return whether the channels differ in more of the image than a burnt-in mark covers."""
+    """Whether the channels differ in more of the image than a burnt-in mark covers."""
     if image.mode in ("1", "L", "LA", "F") or image.mode.startswith("I"):
         return False
     channels = np.asarray(image.convert("RGB"))
@@ -246,7 +246,7 @@ def _nodule(x: float, y: float, diameter: float, side: int) -> np.ndarray:
 
 
 def contrast_table() -> pd.DataFrame:
-    """Return per filter and nodule: least, mean and most over positions of peak and total, in per cent.
+    """Per filter and nodule: least, mean and most over positions of peak and total, in per cent.
 
     The peak is a share of the nodule's true contrast, the total of its true contrast times its area; the
     rim is the darkest pixel below the ground, at any position.
@@ -265,7 +265,7 @@ def contrast_table() -> pd.DataFrame:
 
 
 def _measured(name: str, diameter: float) -> np.ndarray:
-    """Return peak above the ground, total and rim, as shares of the truth, for every position (3 x n)."""
+    """Peak above the ground, total and rim, as shares of the truth, for every position (3 x n)."""
     step, rows = _WHOLE / _REDUCED, []
     for k in range(_STEPS**2):
         x, y = (_PATCH / 2 + step * (place + 0.5) / _STEPS for place in divmod(k, _STEPS))

@@ -34,7 +34,7 @@ _TAIL, _TOO_FAR = 0.001, 2  # share of pixels at either end that may be outliers
 
 
 def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
-    """Return a DICOM radiograph, reduced; UserError when it holds none, or one that cannot be read."""
+    """A DICOM radiograph, reduced; UserError when it holds none, or one that cannot be read."""
     try:
         import pydicom
     except ImportError:
@@ -65,7 +65,7 @@ def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
 
 
 def _read(encoded: Encoded) -> Any:
-    """Return the data set of a file, with or without a preamble."""
+    """The data set of a file, with or without a preamble."""
     import pydicom
     from pydicom import uid
 
@@ -81,7 +81,7 @@ def _read(encoded: Encoded) -> Any:
 
 
 def _inflated(encoded: Encoded) -> Any:
-    """Return the data set of a file that may be deflated; pydicom would unpack it without a bound."""
+    """The data set of a file that may be deflated; pydicom would unpack it without a bound."""
     import pydicom
     from pydicom.filereader import read_dataset, read_preamble
 
@@ -118,7 +118,7 @@ def _no_radiograph(header: Any) -> str | None:
 
 
 def _no_decoder(header: Any) -> str | None:
-    """Return that nothing installed here decodes a file's pixels, and what does; None if something does."""
+    """That nothing installed here decodes a file's pixels, and what does; None if something does."""
     from pydicom.pixels import get_decoder
 
     syntax = header.file_meta.TransferSyntaxUID
@@ -137,7 +137,7 @@ def _no_decoder(header: Any) -> str | None:
 
 
 def _stored(header: Any, encoded: Encoded) -> np.ndarray:
-    """Return the stored values (H, W); of several decoders Pillow's, which reads all other pictures too."""
+    """The stored values (H, W); of several decoders Pillow's, which reads all other pictures too."""
     from pydicom.pixels import get_decoder
 
     syntax = header.file_meta.TransferSyntaxUID
@@ -155,7 +155,7 @@ def _stored(header: Any, encoded: Encoded) -> np.ndarray:
 
 @cache
 def _elsewhere() -> ProcessPoolExecutor:
-    """Return a process for GDCM: damaged files can end it (seen with 3.2.6), which must not end packing."""
+    """A process for GDCM: damaged files can end it (seen with 3.2.6), which must not end packing."""
     return ProcessPoolExecutor(1, get_context("spawn"), _silence)
 
 
@@ -175,7 +175,7 @@ class _Levels(NamedTuple):
 
 
 def _shown(stored: np.ndarray, header: Any, notes: list[str]) -> np.ndarray:
-    """Return stored values (H, W) as a screen shows them, uint8, through the first usable window of the file.
+    """Stored values (H, W) as a screen shows them, uint8, through the first usable window of the file.
 
     A file without one is spread from its lowest to its highest value, without padding and far outliers.
     ``notes`` gets what was done that few files need.
@@ -275,7 +275,7 @@ def _windows(levels: _Levels, header: Any, notes: list[str]) -> Iterator[np.ndar
 
 
 def _by_lut(levels: _Levels, header: Any, table: Any) -> np.ndarray | None:
-    """Return the light (n,) from 0 to 1 of each value by a VOI LUT; None by one that cannot be used."""
+    """The light (n,) from 0 to 1 of each value by a VOI LUT; None by one that cannot be used."""
     from pydicom.pixels.processing import apply_voi
 
     header.VOILUTSequence = [table]
@@ -287,19 +287,19 @@ def _by_lut(levels: _Levels, header: Any, table: Any) -> np.ndarray | None:
 
 
 def _numbers(value: Any) -> list[float]:
-    """Return the numbers of an element with one value, several, or none."""
+    """The numbers of an element with one value, several, or none."""
     values = [value] if isinstance(value, str | float | int) else value or []
     return [np.nan if one in (None, "") else float(one) for one in values]
 
 
 def _shows_something(light: np.ndarray, counts: np.ndarray) -> bool:
-    """Return whether a window shows some pixels as neither black nor white, of a picture that has such."""
+    """Whether a window shows some pixels as neither black nor white, of a picture that has such."""
     grey = (light * 255 >= 0.5) & (light * 255 < 254.5)
     return bool(np.count_nonzero(counts) < 3 or counts[grey].sum() >= _LEAST_SHOWN * counts.sum())
 
 
 def _range(levels: _Levels, notes: list[str]) -> tuple[float, float]:
-    """Return the values to be shown as black and as white: the lowest and the highest, but for outliers.
+    """The values to be shown as black and as white: the lowest and the highest, but for outliers.
 
     Those are one value, further from all others than these from each other, or a thousandth of the pixels
     at an end, if the range doubles by them.

@@ -255,7 +255,7 @@ def _answer(url: str, size: int | None, start: int, timeout: float) -> Iterator[
 
 
 def _range(code: int, reason: str, headers: Mapping[str, str], start: int) -> tuple[int, int | None]:
-    """Return the first byte of an answer, and the file's size where it is known."""
+    """The first byte of an answer, and the file's size where it is known."""
     if code == 416 and start:  # it has less than is here already
         return 0, None
     if code == 200:

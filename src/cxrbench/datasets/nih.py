@@ -69,13 +69,13 @@ class Images(Files):
         return in_steps(grey, self.config.steps, PUBLISHED_PIXELS, where)
 
     def _recorded_values(self) -> dict[str, int]:
-        """Return the check values of reduced images that cells were recorded from; none if none are known."""
+        """The check values of reduced images that cells were recorded from; none if none are known."""
         if self.recorded is None or self.config.reduced is None:
             return {}
         return read_checks(checks_file(self.recorded, self.config.reduced))
 
     def index(self, names: list[str]) -> pd.DataFrame:
-        """Return the rows of NIH's label table for ``names``, in that order, with the split of each."""
+        """The rows of NIH's label table for ``names``, in that order, with the split of each."""
         rows = read_nih_table().set_index("image").loc[names].reset_index()
         rows.insert(2, "split", assign_split(rows, self.config.split, self.config.folder))
         images = {split: int((rows["split"] == split).sum()) for split in SPLITS}
@@ -105,12 +105,12 @@ def checks_file(recorded: Path, reduction: str) -> Path:
 
 
 def check_value(pixels: np.ndarray) -> int:
-    """Return the CRC-32 of an image (H x W uint8)."""
+    """The CRC-32 of an image (H x W uint8)."""
     return zlib.crc32(np.ascontiguousarray(pixels).data)
 
 
 def read_checks(path: Path) -> dict[str, int]:
-    """Return the check value of each image; nothing where no file is; UserError when it is damaged."""
+    """The check value of each image; nothing where no file is; UserError when it is damaged."""
     if not path.is_file():
         return {}
     try:

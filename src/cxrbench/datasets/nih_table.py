@@ -66,8 +66,8 @@ def read_nih_table() -> pd.DataFrame:
     return table.sort_values("image", ignore_index=True)
 
 
-def rows_of(kinds: Sequence[str], count: int) -> pd.DataFrame:
-    """Return random rows, ``count`` of each kind: a finding alone, or PA or AP, a view without a finding."""
+def drawn_rows(kinds: Sequence[str], count: int) -> pd.DataFrame:
+    """Random rows, ``count`` of each kind: a finding alone, or PA or AP, a view without a finding."""
     table = read_nih_table().sample(frac=1, random_state=0)
     labels = table[list(FINDINGS)]
     table.insert(0, "kind", labels.idxmax(axis=1).where(labels.any(axis=1), table["view"]))

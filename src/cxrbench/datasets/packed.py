@@ -60,7 +60,7 @@ class ImageSource(ABC):
     @staticmethod
     @abstractmethod
     def present(config: Any) -> bool:
-        """Return whether the images can be packed on this machine without a download."""
+        """Whether the images can be packed on this machine without a download."""
 
     @abstractmethod
     def chunks(self) -> Chunks:
@@ -72,7 +72,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, object]:
-        """Return the manifest's entries about the source; call it after `chunks` and `index`."""
+        """The manifest's entries about the source; call it after `chunks` and `index`."""
 
 
 def _source(config: Dataset) -> type[ImageSource]:
@@ -81,7 +81,7 @@ def _source(config: Dataset) -> type[ImageSource]:
 
 
 def data_present(config: Dataset) -> bool:
-    """Return whether the images can be packed on this machine without a download."""
+    """Whether the images can be packed on this machine without a download."""
     return _source(config).present(config)
 
 
@@ -166,7 +166,7 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
 
 
 def _positive_patients(index: pd.DataFrame, findings: tuple[str, ...]) -> dict[str, dict[str, int]]:
-    """Return each finding's positive patients per part, or images where patients are unknown."""
+    """Each finding's positive patients per part, or images where patients are unknown."""
     units = index["image"] if index["patient"].isna().all() else index["patient"]
     return {
         name: {
@@ -228,11 +228,11 @@ class Packed:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """Return the labels of the dataset, in the order of :meth:`labels`."""
+        """The labels of the dataset, in the order of :meth:`labels`."""
         return tuple(self.manifest["positive_images"])
 
     def labels(self) -> np.ndarray:
-        """Return N x findings float32: 0, 1, or NaN for a missing label."""
+        """N x findings float32: 0, 1, or NaN for a missing label."""
         return self.index[list(self.findings)].to_numpy(dtype=np.float32, na_value=np.nan)
 
 

@@ -62,7 +62,7 @@ def draw(rows: pd.DataFrame, pixels: int, seed: int, workers: int | None = None)
 
 @cache
 def _lungs() -> list[tuple[np.ndarray, float]]:
-    """Return distances to the border of real lungs (positive inside) and their heights, in half-widths."""
+    """Distances to the border of real lungs (positive inside) and their heights, in half-widths."""
     from scipy import ndimage  # imported here: planning a build needs no scipy
 
     lungs: list[tuple[np.ndarray, float]] = []
@@ -84,7 +84,7 @@ def _lungs() -> list[tuple[np.ndarray, float]]:
 
 @cache
 def _textures(pixels: int) -> dict[str, np.ndarray]:
-    """Return tiles of twice the picture's size, to be cut at random places; the same for every study."""
+    """Tiles of twice the picture's size, to be cut at random places; the same for every study."""
     from scipy import ndimage
 
     rng, tiles = np.random.default_rng(20170925), {}
@@ -112,11 +112,11 @@ class _Scene:
         self.across = np.abs(self.u)
 
     def disc(self, u: float, v: float, radius: float | np.ndarray, edge: float = 0.08) -> np.ndarray:
-        """Return 1 in a circle with a soft edge, 0 outside."""
+        """1 in a circle with a soft edge, 0 outside."""
         return _ramp(radius - np.sqrt(np.square(self.u - u) + np.square((self.v - v) * self.tall)), edge)
 
     def cut(self, name: str, rng: _Rng) -> np.ndarray:
-        """Return a random part of a texture."""
+        """A random part of a texture."""
         row, column = rng.integers(0, self.pixels, 2)
         return _textures(self.pixels)[name][row : row + self.pixels, column : column + self.pixels]
 
@@ -189,11 +189,11 @@ def _with(finding: str, air: np.ndarray, scene: _Scene, rng: _Rng, grade: float)
 
 
 def _stream(*words: object) -> _Rng:
-    """Return a random stream that depends on these words only."""
+    """A random stream that depends on these words only."""
     digest = hashlib.blake2b("/".join(map(str, words)).encode(), digest_size=8).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
 def _ramp(x: np.ndarray, width: float) -> np.ndarray:
-    """Return 0 below -width / 2, 1 above width / 2, straight between: a soft edge."""
+    """0 below -width / 2, 1 above width / 2, straight between: a soft edge."""
     return np.clip(x * (1 / width) + 0.5, 0, 1)

@@ -35,13 +35,13 @@ class RemoteFile(Row):
     citation: Text
 
     def hash_of(self, path: Path) -> str:
-        """Return the hash of a file, by the algorithm and in the form of ``hash``."""
+        """The hash of a file, by the algorithm and in the form of ``hash``."""
         algorithm = self.hash.partition(":")[0]
         with open(path, "rb") as file:
             return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
     def state_in(self, folder: Path) -> FileState:
-        """Return the state of the file in ``folder``, by size and hash."""
+        """The state of the file in ``folder``, by size and hash."""
         path, begun = folder / self.name, size_of(part_of(folder, self.name))
         if not path.is_file():
             return FileState(self, "missing", f"{begun:,} bytes downloaded so far" if begun else "")
@@ -61,7 +61,7 @@ class FileState(NamedTuple):
 
 
 def inspect(files: list[RemoteFile], folder: Path, jobs: int) -> list[FileState]:
-    """Return each file's state, in order, ``jobs`` at a time; reads everything that is there."""
+    """Each file's state, in order, ``jobs`` at a time; reads everything that is there."""
     from tqdm import tqdm  # imported here: the paper reads the registry without it
 
     sizes = [size_of(folder / file.name) for file in files]
@@ -80,12 +80,12 @@ def part_of(folder: Path, name: str) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file; 0 where there is none."""
+    """The bytes of a file; 0 where there is none."""
     return path.stat().st_size if path.is_file() else 0
 
 
 def read_files(path: Path, dataset: str | None = None, only: str = "*") -> list[RemoteFile]:
-    """Return the files of the registry at ``path``, those of ``dataset`` alone if it is given.
+    """The files of the registry at ``path``, those of ``dataset`` alone if it is given.
 
     Raises UserError with the place of a mistake, or when no name matches the shell pattern ``only``.
     """
@@ -106,7 +106,7 @@ Placed = dict[Path, RemoteFile]  # each file of the registry by the place where 
 
 
 def hosted(config: Dataset, registry: Path) -> Placed:
-    """Return the files of the registry that a dataset is packed from; none for drawn ones and your own."""
+    """The files of the registry that a dataset is packed from; none for drawn ones and your own."""
     if isinstance(config, NihSource):
         files = read_files(registry, config.source, config.archives)
     elif isinstance(config, ChestMnistSource):
@@ -130,7 +130,7 @@ def to_download(config: Dataset, registry: Path) -> Placed:
 
 
 def is_there(path: Path, file: RemoteFile) -> bool:
-    """Return whether a file of the registry is at ``path``, by its size; its hash is checked elsewhere."""
+    """Whether a file of the registry is at ``path``, by its size; its hash is checked elsewhere."""
     return path.is_file() and file.size in (None, size_of(path))
 
 

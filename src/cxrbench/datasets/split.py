@@ -153,7 +153,7 @@ def _published(name: str) -> pd.Series:
 
 
 def _uniform(text: str) -> float:
-    """Return a number from 0 up to 1 that depends on ``text`` only, not on which other patients there are."""
+    """A number from 0 up to 1 that depends on ``text`` only, not on which other patients there are."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 

@@ -77,14 +77,14 @@ class Images(Files):
                         yield Encoded(name, f"{self.config.folder}: {name}", file.getvalue())
 
     def _name_of(self, path: str) -> str | None:
-        """Return the row of an image at a path; None, and count it, where no kept row names it."""
+        """The row of an image at a path; None, and count it, where no kept row names it."""
         name = self._named(path, self._wanted)
         if name is None and posixpath.splitext(path)[1].lower() in (*PICTURES, *DICOM):
             self._left_out[self._dropped.get(self._named(path, self._dropped) or "", "without a row")] += 1
         return name
 
     def _named(self, path: str, names_there: Container[str]) -> str | None:
-        """Return the image's name among those of rows: its path below the folder or from it on, or its last
+        """The image's name among those of rows: its path below the folder or from it on, or its last
         part. Each may be without the suffix.
         """
         folder = self.config.folder
@@ -149,7 +149,7 @@ class Images(Files):
         return decode(encoded, self.config.pixels, ("PNG", "JPEG"), colour=False, bits=self.config.bits)
 
     def index(self, names: list[str]) -> pd.DataFrame:
-        """Return the rows of the table for ``names``, in that order."""
+        """The rows of the table for ``names``, in that order."""
         return self._table.set_index("image").loc[names].reset_index()
 
     def describe(self) -> dict[str, object]:

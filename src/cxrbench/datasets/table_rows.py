@@ -132,7 +132,7 @@ def _rarest(labels: pd.DataFrame, units: pd.Series) -> pd.Series:
 
 
 def _labels(config: TableSource, given: pd.Series) -> pd.Series:
-    """Return the labels of a finding (n,) float64, NaN where one is to be left out."""
+    """The labels of a finding (n,) float64, NaN where one is to be left out."""
     distinct = given.astype("category").cat  # a million labels have three distinct values
     numbers = np.array([*map(_number, distinct.categories), np.nan])  # the last: of code -1, a missing value
     allowed = np.isin(numbers, (0, 1, _UNCERTAIN)) | np.isnan(numbers)
@@ -183,7 +183,7 @@ def _table(config: TableSource) -> Path:
 
 
 def _compact(values: pd.Series) -> pd.Series:
-    """Return labels as uint8, nullable where one is missing."""
+    """Labels as uint8, nullable where one is missing."""
     whole = values.fillna(0).astype("uint8")
     return whole if values.notna().all() else whole.astype("UInt8").where(values.notna())
 

@@ -46,13 +46,13 @@ _OWN_LINES = (EPOCH, _RESUMED, _LEFT_OUT)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,39}")  # of an error, such as NCC_EVRF007 or SIGKILL
 
 
-def short(text: str) -> str:
+def as_name(text: str) -> str:
     """A name as :data:`SHORT` has it: other signs are blanks, and the end may be cut off."""
     words = " ".join(re.sub(r"[^A-Za-z0-9 ()@,.+:_/-]", " ", text).split())
     return words.lstrip(" ()@,.+:_/-")[:120].rstrip() or "unknown"
 
 
-def sentence(text: str) -> str:
+def as_sentence(text: str) -> str:
     """A text as :data:`SENTENCE` has it: other signs are question marks, and the end may be cut."""
     parts = re.split(f"({PLACEHOLDER})", text[:5000])
     plain = (
@@ -383,16 +383,16 @@ def conforming(value: dict[str, Any], with_log: bool) -> dict[str, Any]:
     def sentences(part: Any) -> Any:
         if isinstance(part, dict):
             return {
-                key if KEY.fullmatch(key) else short(key)[:60]: sentences(one) for key, one in part.items()
+                key if KEY.fullmatch(key) else as_name(key)[:60]: sentences(one) for key, one in part.items()
             }
         if isinstance(part, list):
             return [sentences(one) for one in part]
-        return sentence(part) if isinstance(part, str) else part
+        return as_sentence(part) if isinstance(part, str) else part
 
     texts = {
         key: sentences(value[key]) for key in ("failure", "timing", "energy", "platform") if key in value
     }
-    host = {name: short(of) if isinstance(of, str) else of for name, of in value["host"].items()}
+    host = {name: as_name(of) if isinstance(of, str) else of for name, of in value["host"].items()}
     if (failure := texts.get("failure")) and not with_log:
         left = own_lines("\n".join(failure["last_lines"])).splitlines()
         failure |= {"last_lines": left, "fingerprint": code_or_hash(failure["fingerprint"])}

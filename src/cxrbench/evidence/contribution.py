@@ -17,7 +17,7 @@ from pathlib import Path
 from cxrbench.common.errors import printable
 from cxrbench.common.files import sha256_file, write_json, write_text, written_aside
 from cxrbench.datasets.archives import Content
-from cxrbench.evidence.allowed import ROWS, conforming, own_lines, sentence
+from cxrbench.evidence.allowed import ROWS, as_sentence, conforming, own_lines
 from cxrbench.evidence.private import clean_record, cleaned
 from cxrbench.evidence.record import LOG, RECORD, Record, load_in_words, read_record
 from cxrbench.evidence.store import Rows, copy_evidence, read_measured, with_speed
@@ -88,7 +88,7 @@ def _add_cell(source: Path, target: Path, clean: Callable[[str], str], with_log:
     if (log := target / LOG).exists():
         text = log.read_bytes().decode(errors="replace")
         if value["status"] != "ok" and with_log:
-            plain = "".join(f"{sentence(line)}\n" for line in clean(text).splitlines())
+            plain = "".join(f"{as_sentence(line)}\n" for line in clean(text).splitlines())
         else:
             plain = own_lines(text)
         if plain != text:

@@ -315,7 +315,7 @@ def _change(old: Rows, new: Rows) -> str:
     return f"{setting}: {'; '.join(changes[:3]) or 'measured at another time'}{more}"
 
 
-def keep(cells: list[Cell], folder: Path, changes: RowChanges, recorded: Path) -> int:
+def keep_received(cells: list[Cell], folder: Path, changes: RowChanges, recorded: Path) -> int:
     """Write what was checked to what is recorded, all files aside first; return how many graphs there are.
 
     ``cells``: those that are not recorded yet, or are to be replaced.

@@ -261,9 +261,9 @@ def step_parity(platform: str, precision: str, path: Path = GATE) -> dict[str, A
     if not rows:
         return None
     networks = list(dict.fromkeys(row["architecture"] for row in rows))
-    return {"sha256": sha256_json(rows), "networks": networks, "within_tolerance": not differing(rows)}
+    return {"sha256": sha256_json(rows), "networks": networks, "within_tolerance": not differing_steps(rows)}
 
 
-def differing(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def differing_steps(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of the gate of steps with a difference, or whose step does not repeat to the bit."""
     return [row for row in rows if row["differences"] or not row["repeats"]]

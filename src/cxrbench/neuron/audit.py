@@ -63,7 +63,7 @@ def survey(
         if problem := captured[key]["step"].problem:
             say(f"{key[0]}: {problem}")
     graphs = product(wanted, AUDITED_PARTS)
-    rows = [row(name, of, captured[name, of][part], libraries) for (name, of), part in graphs]
+    rows = [audit_row(name, of, captured[name, of][part], libraries) for (name, of), part in graphs]
     return pd.DataFrame(rows)
 
 
@@ -123,7 +123,7 @@ def _capture(name: str, setting: Setting) -> dict[str, Facts]:
     return audit_network(name, setting)
 
 
-def row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, Any]) -> dict[str, Any]:
+def audit_row(architecture: str, setting: Setting, facts: Facts, versions: dict[str, Any]) -> dict[str, Any]:
     """A line of audit.csv."""
     failure, others = flagged(facts, setting)
     return {

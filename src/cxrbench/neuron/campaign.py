@@ -29,7 +29,14 @@ from cxrbench.evidence.compiled import (
 from cxrbench.evidence.record import RecordPart, commit_of_code, now, read_model, this_machine
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.neuron.audit import Wanted, traced, versions
-from cxrbench.neuron.compiler import LOG, Compiler, Limits, NotEvidence, judged, run_compiler
+from cxrbench.neuron.compiler import (
+    LOG,
+    CompilerLimits,
+    NeuronCompiler,
+    NotEvidence,
+    outcome_of,
+    run_compiler,
+)
 from cxrbench.neuron.control_graphs import ALWAYS
 from cxrbench.neuron.module import read_module
 from cxrbench.neuron.operators import names_in, unlisted
@@ -107,9 +114,9 @@ class Campaign:
     ``recorded``: the folder of recorded evidence into which each outcome is copied too; None: into none.
     """
 
-    compiler: Compiler
+    compiler: NeuronCompiler
     target: Target
-    limits: Limits
+    limits: CompilerLimits
     graphs: Path
     out: Path
     options: CompileOptions = field(default_factory=CompileOptions)
@@ -162,8 +169,8 @@ class Campaign:
             record, place = patient._outcome(self.graphs / file, graph, say, again=True)
             if record.status != "ok":
                 raise UserError(
-                    f"the control {graph.name} fails ({in_words(record)}): this compiler or its installation "
-                    f"does not work here, so nothing is recorded of any other graph; see {place}"
+                    f"the control {graph.name} fails ({outcome_in_words(record)}): this compiler or its "
+                    f"installation does not work here, so nothing is recorded of any other graph; see {place}"
                 )
             outcomes.append((record, place.with_suffix(".log")))
             contents = read_module((self.graphs / file).read_bytes())
@@ -208,7 +215,7 @@ class Campaign:
         place, record = self._kept(name)
         if record is None or (again and record.status != "ok"):
             record = self._compiled(path, graph, place)
-            say(f"{graph.name}: {in_words(record)}")
+            say(f"{graph.name}: {outcome_in_words(record)}")
         return record, place
 
     def _kept(self, name: Path) -> tuple[Path, CompileRecord | None]:
@@ -244,7 +251,7 @@ class Campaign:
             ending = run_compiler(command, work, self.limits, name if self.compiler.container else None)
         except OSError as error:
             raise NotEvidence(explained(error) or f"{graph.name}: the system refused: {error}") from error
-        status, failure = judged(ending, self.limits, graph.name)
+        status, failure = outcome_of(ending, self.limits, graph.name)
         head, dirty = commit_of_code()
         record = CompileRecord(
             graph=graph,
@@ -273,7 +280,7 @@ class Campaign:
         return record
 
 
-def in_words(record: CompileRecord) -> str:
+def outcome_in_words(record: CompileRecord) -> str:
     """The outcome of a compilation in words."""
     if record.failure:
         why = f"{record.failure.kind} ({record.failure.fingerprint})"

@@ -43,7 +43,7 @@ class NotEvidence(UserError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class CompilerLimits:
     """What a compilation may take: hours, and GiB of memory of all its processes (None: no limit)."""
 
     hours: float
@@ -51,7 +51,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Compiler:
+class NeuronCompiler:
     """How neuronx-cc is called (``words``), its version, and the container's image, if any."""
 
     words: tuple[str, ...]
@@ -59,7 +59,7 @@ class Compiler:
     container: str | None = None
 
     @classmethod
-    def find(cls, container: str | None = None, image: str | None = None) -> Compiler:
+    def find(cls, container: str | None = None, image: str | None = None) -> NeuronCompiler:
         """The compiler on PATH, or that of ``image`` run by ``container`` (docker or podman)."""
         words: tuple[str, ...] = (COMMAND,)
         if container:
@@ -92,7 +92,9 @@ class Compiler:
             raise UserError(f"`{' '.join(call)}` {ending}; run it manually: no outcome means much without it")
         return answer
 
-    def call(self, graph: Path, target: Target, flags: Sequence[str], limits: Limits, name: str) -> list[str]:
+    def call(
+        self, graph: Path, target: Target, flags: Sequence[str], limits: CompilerLimits, name: str
+    ) -> list[str]:
         """The command line that compiles ``graph`` into ``NEFF`` beside it."""
         if not self.container:
             return [*self.words, *_arguments(graph, graph.with_name(NEFF), target, flags)]
@@ -127,7 +129,7 @@ def _arguments(graph: Path, neff: Path, target: Target, flags: Sequence[str]) ->
 
 
 @dataclass(frozen=True)
-class Ending:
+class CompilerEnding:
     """How a compiler ended: its return code, seconds, the peak of its memory, and the limit that it exceeded.
 
     ``oom_killed``: the kernel's OOM killer ended a process; ``container``: what ran it, if any; ``log``: as
@@ -144,8 +146,10 @@ class Ending:
     neff: Neff | None
 
 
-def run_compiler(command: list[str], work: Path, limits: Limits, container: str | None) -> Ending:
-    """Run :meth:`Compiler.call` in ``work`` until it ends or exceeds a limit, and kill all that it started.
+def run_compiler(
+    command: list[str], work: Path, limits: CompilerLimits, container: str | None
+) -> CompilerEnding:
+    """Run :meth:`NeuronCompiler.call` in ``work`` until it ends or exceeds a limit, and kill what it started.
 
     Its output is kept in ``LOG``; ``container``: the name of the one that it runs in, if any.
     """
@@ -178,7 +182,7 @@ def run_compiler(command: list[str], work: Path, limits: Limits, container: str 
     oom_killed = oom_killed or out_of_memory_kills() > kills
     text = without_folders(_whole_log(work))
     (work / LOG).write_text(text, encoding="utf-8", newline="\n")
-    return Ending(
+    return CompilerEnding(
         returncode=child.returncode,
         seconds=seconds,
         peak_mib=None if container else round(peak, 1),
@@ -227,7 +231,7 @@ def _neff(path: Path) -> Neff | None:
     return Neff(bytes=size, sha256=sha256_file(path)) if size else None
 
 
-def judged(ending: Ending, limits: Limits, name: str) -> tuple[Outcome, Failure | None]:
+def outcome_of(ending: CompilerEnding, limits: CompilerLimits, name: str) -> tuple[Outcome, Failure | None]:
     """The outcome of a compilation and why it failed; NotEvidence for a machine fault."""
     if ending.returncode == 0 and ending.neff and not ending.stopped:
         return "ok", None
@@ -248,7 +252,7 @@ def judged(ending: Ending, limits: Limits, name: str) -> tuple[Outcome, Failure 
     return status, Failure.of(kind, fingerprint, ending.returncode, ending.log)
 
 
-def _machine_fault(ending: Ending) -> str | None:
+def _machine_fault(ending: CompilerEnding) -> str | None:
     """The way in which the machine, and not the graph, ended the compiler, or None."""
     again = "run this again, on a larger machine"
     killed_by = signal.Signals(-ending.returncode).name if ending.returncode < 0 else None

@@ -119,7 +119,7 @@ def _forest(axes: Axes, found: Comparison, rows: Sequence[dict[str, Any]]) -> No
 
 def write_page(found: Comparison, path: Path, sources: Sequence[str], options: str = "") -> None:
     """Write the page; ``sources`` and ``options`` are those of the command, for its reader."""
-    head, lines = words.table(found)
+    head, lines = words.shown_table(found)
     answer, grounds = words.verdict_and_grounds(found)
     main = found.main
     values = {
@@ -144,7 +144,7 @@ def write_page(found: Comparison, path: Path, sources: Sequence[str], options: s
         "variance": _bars(found),
         "head": "".join(f'<th scope="col">{escape(name)}</th>' for name in head),
         "rows": "".join(_row(head, line) for line in lines),
-        "report": escape(words.report(found)),
+        "report": escape(words.sentence_for_a_paper(found)),
         "command": escape(f"cxrbench compare {shlex.join(sources)}{options}"),
         "version": version("cxrbench"),
     }

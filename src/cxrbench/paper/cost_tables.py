@@ -185,7 +185,7 @@ def machine_names(runs: pd.DataFrame) -> pd.Series:
 
     Processor and cores; also the software where the machines of a group of cells differ in that alone.
     """
-    names = runs["machine"].map(short)
+    names = runs["machine"].map(short_machine)
     machines = runs["machine"].groupby([*(runs[column] for column in GROUP), names]).transform("nunique")
     names = names.where(machines == 1, runs["machine"].map(short_processor))
     marks = [mark(run.origin, run.busy, run.others_share) for run in runs.itertuples()]
@@ -201,7 +201,7 @@ def mark(origin: str, busy: bool, others_share: float) -> list[str]:
     return fresh + ([load] if busy else [])
 
 
-def short(machine: str) -> str:
+def short_machine(machine: str) -> str:
     """Device, processor and cores of a machine, without marks of trade and without its software."""
     return ", ".join(part for part in short_processor(machine).split(", ") if not part.startswith(_SOFTWARE))
 

@@ -27,7 +27,7 @@ from cxrbench.evidence.record import PREDICTIONS, RECORD, read_record
 from cxrbench.paper.formats import words
 from cxrbench.paper.items import Item, figures, printed
 from cxrbench.paper.results import Results, real_first
-from cxrbench.results.matrix import NOT_RUN, in_words, matrix, run_and_unrun, tally
+from cxrbench.results.matrix import NOT_RUN, matrix, run_and_unrun, tally, unreviewed_states
 from cxrbench.statistics.calibration import reliability
 from cxrbench.statistics.metrics import ENDPOINT, MACRO
 from cxrbench.statistics.predictions import findings_of
@@ -231,7 +231,7 @@ _FAILED = "#E69F00"
 
 def cells_by_status(read: Results) -> Figure:
     """Draw a square per group of seeds that was run, if any was: states with counts, a colour for one."""
-    run, rows = run_and_unrun(matrix(read.cells, in_words(read.cells)))
+    run, rows = run_and_unrun(matrix(read.cells, unreviewed_states(read.cells)))
     rows, platforms = run or rows, list(read.cells["platform"].unique())
     counts = [[tally([row.platforms[platform]]) for platform in platforms] for row in rows]
     written = "{0} ({1})" if beside() > 1 else "({1})"  # the legend names the states then

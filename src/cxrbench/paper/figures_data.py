@@ -7,7 +7,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, rows_of
+from cxrbench.datasets.nih_table import FINDINGS, drawn_rows, read_nih_table
 from cxrbench.datasets.phantom import draw
 from cxrbench.paper.figures import COLOURS, WIDTH, styled, width
 from cxrbench.paper.formats import first_of, words
@@ -21,7 +21,7 @@ def samples(_: Results) -> Figure:
 
 def phantoms(kinds: Sequence[str], count: int, columns: int) -> Figure:
     """Draw ``count`` phantoms of each of the ``kinds`` of :func:`rows_of`."""
-    rows = rows_of(kinds, count)
+    rows = drawn_rows(kinds, count)
     size = WIDTH, 1.25 * 6 * len(rows) / columns**2
     figure, panels = plt.subplots(len(rows) // columns, columns, figsize=size, layout="constrained")
     for axes, kind, picture in zip(

@@ -50,7 +50,7 @@ def computed_range(claim: pd.DataFrame) -> Range:
 
 
 @of_kinds()
-def sources(read: Results) -> Iterator[Fields]:
+def sources_of_claims(read: Results) -> Iterator[Fields]:
     """Who says what is tested: author, title, place, and what they may gain by it."""
     for key, source in read_claims(CLAIMS).sources.items():
         if key in set(read.claims["source"]):

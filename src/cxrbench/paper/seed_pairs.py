@@ -123,7 +123,7 @@ def _in_words(row: pd.Series) -> str:
     return f"{network}, {row.changed}: {' - '.join(sides)}"
 
 
-def recipes(read: Results) -> pd.DataFrame:
+def pairs_by_setting(read: Results) -> pd.DataFrame:
     """A row per setting with several seeds on radiographs: whether the median difference of two in macro F1
     is above the preprint's. Without the arms of a block, whose runs nearly repeat one another."""
     rows = pairs_drawn(read)

@@ -48,7 +48,7 @@ class TensorDifference(NamedTuple):
     floor: float = 0.0  # what rounding of stored values, or of sums in the operator's own bf16, allows
 
 
-def difference(operator: str, tensor: str, exact: Tensor, value: Tensor) -> TensorDifference:
+def tensor_difference(operator: str, tensor: str, exact: Tensor, value: Tensor) -> TensorDifference:
     """The difference of ``value`` from ``exact``; infinite where it is not finite or has another shape."""
     size = tuple(exact.shape)
     given = on_host(value)
@@ -70,7 +70,7 @@ def change(operator: str, tensor: str, before: Tensor, exact: Tensor, value: Ten
     """The difference of what changed a tensor that is stored in fp32, from ``before`` to ``value``."""
     right = exact - before
     stored = _STORED * _FP32 * float(exact.norm()) / max(float(right.norm()), 1e-300)
-    return difference(operator, tensor, right, on_host(value) - before)._replace(floor=stored)
+    return tensor_difference(operator, tensor, right, on_host(value) - before)._replace(floor=stored)
 
 
 def on_host(value: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class Exact:
         yield from self._between(calls, network, exact, loss)
         for name, gradient in gradients.items():
             operator, own = self.label(name)
-            found = difference(operator, f"gradient of {own}", exact[name], gradient)
+            found = tensor_difference(operator, f"gradient of {own}", exact[name], gradient)
             terms = sums.get(name.rpartition(".")[0], 0) if gradient.dim() == 1 else 0
             yield found._replace(floor=2 * _BF16 * terms**0.5)  # n roundings, of which half cancel by chance
         for name, value in network.named_buffers():
@@ -217,7 +217,7 @@ class Exact:
         returned = tree_flatten(module(*positional, **named))[0]
         for place, value in enumerate(returned):
             if _floats(value):
-                yield difference(operator, f"output{_number(place)}", value, call.returned[place])
+                yield tensor_difference(operator, f"output{_number(place)}", value, call.returned[place])
         outputs = [returned[place] for place in call.returned_gradients]
         weights = {
             name: weight for name, weight in module.named_parameters(call.module) if weight.requires_grad
@@ -229,7 +229,7 @@ class Exact:
         found = torch.autograd.grad(outputs, wanted, of_outputs, allow_unused=True)
         for (place, gradient), value in zip(call.given_gradients.items(), found, strict=False):
             right = torch.zeros_like(given[place]) if value is None else value
-            yield difference(operator, f"gradient of its input{_number(place)}", right, gradient)
+            yield tensor_difference(operator, f"gradient of its input{_number(place)}", right, gradient)
         for name, value in zip(weights, found[len(inputs) :], strict=True):
             if value is not None:
                 exact[name] = exact.get(name, 0) + value
@@ -246,7 +246,7 @@ class Exact:
         right.backward()
         missed = [call for of_module in waiting.values() for call in of_module]
         yield from found
-        yield difference(LOSS, "value", right.detach().reshape(1), loss.reshape(1))
+        yield tensor_difference(LOSS, "value", right.detach().reshape(1), loss.reshape(1))
         for call in missed:
             yield TensorDifference(self._labels[call.module], "call", float("inf"), float("inf"), ())
         for name, weight in network.named_parameters():
@@ -260,7 +260,7 @@ class Exact:
         before = f"what leads to {self._labels[call.module]}"
         for place, (right, value) in enumerate(zip(flat, call.given, strict=True)):
             if _floats(right):
-                found.append(difference(before, f"its input{_number(place)}", right, value))
+                found.append(tensor_difference(before, f"its input{_number(place)}", right, value))
         follows = f"what follows {self._labels[call.module]}"
         tensors = [value if _floats(value) else torch.zeros(()) for value in flat]
         needed = torch.zeros((), requires_grad=True)  # or a first module's output would need no gradient
@@ -274,7 +274,7 @@ class Exact:
         for name, weight in network.named_parameters():
             if name in gradients and weight.grad is not None:
                 operator, own = self.label(name)
-                yield difference(operator, f"{own}, {WHOLE}", weight.grad, gradients[name])
+                yield tensor_difference(operator, f"{own}, {WHOLE}", weight.grad, gradients[name])
 
 
 class _Returned(torch.autograd.Function):
@@ -293,7 +293,7 @@ class _Returned(torch.autograd.Function):
             if place in call.returned_gradients:
                 given = call.returned_gradients[place]
                 what = f"gradient of the output{_number(place)}"
-                ctx.found.append(difference(ctx.follows, what, right, given))
+                ctx.found.append(tensor_difference(ctx.follows, what, right, given))
         passed = [
             on_host(call.given_gradients[place]) if place in call.given_gradients else torch.zeros(shape)
             for place, shape in enumerate(ctx.shapes)

@@ -17,8 +17,8 @@ from cxrbench.platforms.gate import (
     Loss,
     TensorDifference,
     change,
-    difference,
     on_host,
+    tensor_difference,
 )
 
 _REPLAYED = 3  # steps without hooks on a device that records its steps: the last of them is replayed
@@ -45,7 +45,7 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class Start:
+class StepStart:
     """What every judged step starts from, on the CPU."""
 
     network: nn.Module
@@ -89,7 +89,7 @@ def _copies(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def judge(
-    stepped: Stepped, start: Start, batches: list[Any], compare: bool = True
+    stepped: Stepped, start: StepStart, batches: list[Any], compare: bool = True
 ) -> tuple[list[TensorDifference], str]:
     """The differences of the step on the last of ``batches`` from the exact one, and a digest of its bits.
 
@@ -126,7 +126,7 @@ def _of_batch(exact: Any, batch: Any) -> Iterator[TensorDifference]:
     """Yield how far a batch on the device is from the one that the CPU makes."""
     for place, (right, value) in enumerate(zip(tree_leaves(exact), tree_leaves(batch), strict=True)):
         if isinstance(right, Tensor):
-            yield difference(IMAGES, f"tensor {place} of the batch", on_host(right), value)
+            yield tensor_difference(IMAGES, f"tensor {place} of the batch", on_host(right), value)
 
 
 def _gradients(network: nn.Module) -> dict[str, Tensor]:
@@ -158,7 +158,7 @@ def _updates(
             operator = f"{type(stepped.optimizer).__name__} on {operator}"
             yield change(operator, f"update of {own}", weight, right[0], after.weights[name])
             for kind, moment in zip(_MOMENTS, right[1:], strict=True):
-                yield difference(operator, f"{kind} of {own}", moment, after.moments[name][kind])
+                yield tensor_difference(operator, f"{kind} of {own}", moment, after.moments[name][kind])
     now = after.weights | after.buffers
     for name, average in after.averaged.items():
         if average.is_floating_point():

@@ -98,7 +98,7 @@ def comparison_tables(
 
 
 def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Return the variance of a score by source, for the images that most runs on real radiographs scored.
+    """The variance of a score by source, for the images that most runs on real radiographs scored.
 
     Settings of a network that differ in precision or arithmetic alone are compared. The arms of a block have
     a row of theirs alone: its control repeats a setting of the study, and others nearly repeat the control.
@@ -138,7 +138,7 @@ def blocks_of_settings(
 
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Return parity within cells of equal data, recipe and images per BatchNorm statistic, with the
+    """Parity within cells of equal data, recipe and images per BatchNorm statistic, with the
     processors of each side: where these differ, a difference is not due to the platform alone; and whether
     the seeds of a side were trained with updates that round differently (``mixed_updates``)."""
     alike = ["dataset", "architecture", "packed", "recipe_hash", "norm_images"]
@@ -158,7 +158,7 @@ def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Stu
 
 
 def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Return contrasts with the processors of each side, and whether a seed's two runs shared theirs."""
+    """Contrasts with the processors of each side, and whether a seed's two runs shared theirs."""
     ran_on = dict(zip(cells["cell"], cells["processor"], strict=True))
     rows = contrasts(estimates, study, ran_on)
     sides = []
@@ -177,14 +177,14 @@ def _seeds(folder: str, seeds: str) -> list[str]:
 
 
 def _joined(tables: dict[Cell, pd.DataFrame | None], columns: list[str]) -> pd.DataFrame:
-    """Return the rows of every cell's table, under its name."""
+    """The rows of every cell's table, under its name."""
     parts = [table.assign(cell=str(cell)) for cell, table in tables.items() if table is not None]
     wanted = ["cell", *columns]
     return pd.concat(parts, ignore_index=True)[wanted] if parts else pd.DataFrame(columns=wanted)
 
 
 def _literature(cells: pd.DataFrame, metrics: pd.DataFrame, study: Study, baselines: Path) -> pd.DataFrame:
-    """Return each cell on real radiographs beside what was published for the same split."""
+    """Each cell on real radiographs beside what was published for the same split."""
     published, parts = read_baselines(baselines), []
     for (dataset, images), rows in cells.groupby(["dataset", "train_images"], sort=False):
         config = study.dataset(dataset)

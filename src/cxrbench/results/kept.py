@@ -28,7 +28,7 @@ from cxrbench.datasets.split import abnormal_share
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, read_record
 from cxrbench.results import subgroups
-from cxrbench.statistics.auroc import Estimate, Parts
+from cxrbench.statistics.auroc import Estimate, ImageParts
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
 from cxrbench.statistics.evaluate import evaluation_of, require_controls
 from cxrbench.statistics.f1_search import f1_search
@@ -62,7 +62,7 @@ class Scores(NamedTuple):
     groups: dict[str, CellEstimate]
 
 
-_CLASSES = {of.__name__: of for of in (Scores, CellEstimate, Estimate, Parts, Sample, Scope, Thresholds)}
+_CLASSES = {of.__name__: of for of in (Scores, CellEstimate, Estimate, ImageParts, Sample, Scope, Thresholds)}
 
 
 class _Scored(NamedTuple):

@@ -30,7 +30,7 @@ _ADJUDICATED = "adjudicated "
 
 
 def read_adjudicated() -> pd.DataFrame:
-    """Return 4,376 rows of NIH's table with four adjudicated labels, such as ``adjudicated Fracture``."""
+    """4,376 rows of NIH's table with four adjudicated labels, such as ``adjudicated Fracture``."""
     raw = pd.read_csv(wheel_file("google2019_nih-chest-xray-labels.csv.gz"))
     findings = list(dict.fromkeys(name for name, _, _ in COMPARISONS))
     if len(raw) != IMAGES or not raw[findings].isin(["YES", "NO"]).all(axis=None):
@@ -72,7 +72,7 @@ def label_noise() -> pd.DataFrame:
 
 
 def _measured(truth: np.ndarray, called: np.ndarray, patients: np.ndarray) -> dict[str, float]:
-    """Return measures and interval ends from what was found and called in each image, by patient."""
+    """Measures and interval ends from what was found and called in each image, by patient."""
     clusters = int(patients.max()) + 1
     counts = (truth & called, ~truth & called, truth & ~called, ~truth & ~called)
     sums = np.column_stack([np.bincount(patients, images, clusters) for images in counts])
@@ -87,7 +87,7 @@ def _measured(truth: np.ndarray, called: np.ndarray, patients: np.ndarray) -> di
 
 
 def _measures(sums: np.ndarray) -> dict[str, np.ndarray]:
-    """Return every measure (R,) of ``sums`` (R, 4): hits, false alarms, misses, rightly none."""
+    """Every measure (R,) of ``sums`` (R, 4): hits, false alarms, misses, rightly none."""
     hits, false, missed, clear = sums.T
     total = sums.sum(axis=1)
     agreed = (hits + clear) / total

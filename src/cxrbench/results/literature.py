@@ -39,7 +39,7 @@ class _Baseline(Row):
 
 
 def read_baselines(path: Path | str) -> pd.DataFrame:
-    """Return published values (a row per :class:`_Baseline`), an unknown count as NA."""
+    """Published values (a row per :class:`_Baseline`), an unknown count as NA."""
     rows = [row.model_dump() for row in read_rows(path, _Baseline).values()]
     return pd.DataFrame(rows, columns=_Baseline.columns()).astype(dict.fromkeys(COUNTS, "Int64"))
 

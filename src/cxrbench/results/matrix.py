@@ -27,7 +27,7 @@ Reviewed = list[tuple[str, str, str]]  # see cxrbench.evidence.expected.read_exp
 
 
 def cells_table(study: Study, records: Iterable[Path], recorded: Path) -> pd.DataFrame:
-    """Return a row per cell of :meth:`EvidenceStore.cells`; ``records``: adopted record.json of those run."""
+    """A row per cell of :meth:`EvidenceStore.cells`; ``records``: adopted record.json of those run."""
     evidence = EvidenceStore(recorded)
     adopted = {Cell.parse("/".join(path.parts[-5:])): path for path in records}
     rows = [_row(cell, study, adopted.get(cell), evidence) for cell in evidence.cells(study)]
@@ -85,7 +85,7 @@ class State:
 
 
 def state_of(row: Any, reviewed: Reviewed | None = None) -> State:
-    """Return the state of a row of cells.csv, judged by the lines of expected_status.csv if given.
+    """The state of a row of cells.csv, judged by the lines of expected_status.csv if given.
 
     They say nothing of what did not run.
     """
@@ -124,8 +124,8 @@ def run_and_unrun(rows: list[MatrixRow]) -> tuple[list[MatrixRow], list[MatrixRo
     return run, [row for row in rows if row not in run]
 
 
-def in_words(cells: pd.DataFrame) -> dict[str, State]:
-    """Return the state of each cell without the review: what a reader of the paper sees."""
+def unreviewed_states(cells: pd.DataFrame) -> dict[str, State]:
+    """The state of each cell without the review: what a reader of the paper sees."""
     return {row.cell: state_of(row) for row in cells.itertuples()}
 
 

@@ -80,7 +80,7 @@ def margins_of(study: Study) -> Margins:
 
 
 def pairs(estimates: Mapping[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Return the pairs of networks of ``estimates`` that differ in one setting (columns ``COLUMNS``).
+    """The pairs of networks of ``estimates`` that differ in one setting (columns ``COLUMNS``).
 
     ``cells``: their rows of cells.csv, which say what each was trained on and where.
     """
@@ -94,7 +94,7 @@ def pairs(estimates: Mapping[Cell, CellEstimate], cells: pd.DataFrame, study: St
 
 
 def _changed(a: Cell, b: Cell, first: dict[str, Any], second: dict[str, Any], study: Study) -> str:
-    """Return the setting that two cells differ in, and the processor if that differs; empty if several do."""
+    """The setting that two cells differ in, and the processor if that differs; empty if several do."""
     images = ("packed", "norm_images")
     if a.architecture != b.architecture or any(first[key] != second[key] for key in images):
         return ""
@@ -269,7 +269,7 @@ def _choices(seeds: list[int], count: int) -> Iterable[Iterable[int]]:
 
 
 def _settings_differ(study: Study, a: str, b: str) -> list[str]:
-    """Return the settings that two datasets of the same images differ in: pixels and parts of the recipe.
+    """The settings that two datasets of the same images differ in: pixels and parts of the recipe.
 
     Of other images it is their source.
     """

@@ -78,7 +78,7 @@ class Reproduction:
         return "inside the tolerance" if self.inside else "OUTSIDE the tolerance"
 
 
-def compare(cell: Cell, fresh: Path, recorded: Path) -> Reproduction:
+def compare_with_record(cell: Cell, fresh: Path, recorded: Path) -> Reproduction:
     """Compare the evidence of ``cell`` in its folder ``fresh`` with that below the root ``recorded``."""
     mine = check_evidence(fresh, cell)
     if not (cell.folder(recorded) / RECORD).exists():
@@ -103,7 +103,7 @@ def compare(cell: Cell, fresh: Path, recorded: Path) -> Reproduction:
 
 
 def tolerances(cell: Cell, recorded: Path) -> list[Line]:
-    """Return the recorded scores of ``cell`` with what training it again may change; none if it has none."""
+    """The recorded scores of ``cell`` with what training it again may change; none if it has none."""
     if check_evidence(cell.folder(recorded), cell).status != "ok":
         return []
     return _scores(cell, _estimate(cell.folder(recorded)), recorded)
@@ -116,7 +116,7 @@ def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
     """
     try:
         both = check_evidence(cell.folder(recorded), cell), check_evidence(fresh, cell)
-        comparison = compare(cell, fresh, recorded)
+        comparison = compare_with_record(cell, fresh, recorded)
     except UserError as error:
         return [f"the recorded evidence is not readable: {error}"]
     if comparison.itself:
@@ -194,7 +194,7 @@ def _values(cell: CellEstimate) -> dict[str, float]:
 
 
 def _seeds(cell: Cell, recorded: Path) -> dict[Cell, Record]:
-    """Return the scored records that differ from that of ``cell`` in their seed alone, itself included."""
+    """The scored records that differ from that of ``cell`` in their seed alone, itself included."""
     alike = [other for other in find_cells(recorded) if replace(other, seed=cell.seed) == cell]
     records = {other: check_evidence(other.folder(recorded), other) for other in alike}
     wanted = records[cell]
@@ -208,7 +208,7 @@ def _seeds(cell: Cell, recorded: Path) -> dict[Cell, Record]:
 
 
 def _packed(record: Record) -> str | None:
-    """Return the hash of the images and labels; manifests of equal ones may differ in their words."""
+    """The hash of the images and labels; manifests of equal ones may differ in their words."""
     return record.dataset.packed if record.dataset else None
 
 

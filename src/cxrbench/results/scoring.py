@@ -20,7 +20,7 @@ CELL_COLUMNS = ["cell", "dataset", "architecture", "platform", "seed", *COLUMNS]
 
 
 def evaluate_cell(record_path: Path, replicates: int | None, least: int) -> Evaluation:
-    """Return the metrics of a cell's test part (rows of metrics.csv); no rows for a failed cell.
+    """The metrics of a cell's test part (rows of metrics.csv); no rows for a failed cell.
 
     The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
     """
@@ -46,7 +46,7 @@ def of_cell(metrics: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 def evaluate_file(
     path: Path, replicates: int | None, least: int, say: Callable[[str], None] = lambda text: None
 ) -> Evaluation:
-    """Return the metrics of a predictions file from anywhere, and notes on what it lacks.
+    """The metrics of a predictions file from anywhere, and notes on what it lacks.
 
     ``say`` is told before what takes minutes.
     """
@@ -67,7 +67,7 @@ def evaluate_file(
 
 
 def _run_of(path: Path) -> Cell | None:
-    """Return the cell whose folder below ``results/runs`` a path names, or whose file there; else None."""
+    """The cell whose folder below ``results/runs`` a path names, or whose file there; else None."""
     parts = path.parts
     if "runs" not in parts:
         return None
@@ -99,7 +99,7 @@ def evaluate_cells(records: Sequence[Path], replicates: int | None, least: int) 
 def evaluate_files(
     files: Sequence[Path], replicates: int | None, least: int, say: Callable[[str], None] = lambda text: None
 ) -> Evaluation:
-    """Return the metrics of each file, or of a cell by its record, with a column ``source`` where there are
+    """The metrics of each file, or of a cell by its record, with a column ``source`` where there are
     several; a note begins with its source there."""
     places = [path.parent if path.name == "record.json" else path for path in files]
     scored = [evaluate_file(path, replicates, least, say) for path in places]
@@ -112,7 +112,7 @@ def evaluate_files(
 
 
 def each_once(notes: Sequence[str], sources: int) -> list[str]:
-    """Return notes on several sources, each once, with the number of sources where it is not of all."""
+    """Notes on several sources, each once, with the number of sources where it is not of all."""
     if sources < 2:
         return list(notes)
     counts = Counter(note.partition(": ")[2] for note in notes)
@@ -120,5 +120,5 @@ def each_once(notes: Sequence[str], sources: int) -> list[str]:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """Return metrics.csv with one row per cell, label and metric: the intervals to report."""
+    """The rows of metrics.csv, one per cell, label and metric: the intervals to report."""
     return one_per_metric(read_csv(path, dtype={"note": str, "ci_method": str}))

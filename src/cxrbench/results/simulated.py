@@ -18,7 +18,7 @@ class Simulation(NamedTuple):
     columns: list[str]
 
     def read(self, recorded: Path) -> pd.DataFrame:
-        """Return the table below ``recorded``; empty where nothing is recorded."""
+        """The table below ``recorded``; empty where nothing is recorded."""
         path = recorded / self.file
         return (
             pd.read_csv(path, keep_default_na=False) if path.is_file() else pd.DataFrame(columns=self.columns)

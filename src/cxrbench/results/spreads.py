@@ -9,7 +9,7 @@ from cxrbench.statistics.power import SeedSpread, recorded_spreads
 
 
 def spreads_of(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], SeedSpread]]:
-    """Return the spreads of a metric in spread.csv whose group begins with ``group``."""
+    """The spreads of a metric in spread.csv whose group begins with ``group``."""
     if not path.exists():
         raise UserError(
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"

@@ -38,7 +38,7 @@ class _Group(NamedTuple):
 
 
 def subgroups(predictions: pd.DataFrame, nih: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, CellEstimate]]:
-    """Return AUROC per label and macro (columns ``COLUMNS``) for each ``sex`` (F, M) and ``view`` (PA, AP),
+    """AUROC per label and macro (columns ``COLUMNS``) for each ``sex`` (F, M) and ``view`` (PA, AP),
     and the macro of each group with its influence, under a label such as ``macro, sex F``.
 
     ``nih`` has columns image, sex and view (see :func:`cxrbench.datasets.nih_table.read_nih_table`).

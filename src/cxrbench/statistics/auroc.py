@@ -24,7 +24,7 @@ from cxrbench.statistics.sample import Sample, in_threads
 
 
 @dataclass(frozen=True)
-class Parts:
+class ImageParts:
     """A metric of each finding (``value``, L) by image, (n, L): ``influence``, ``share`` and ``positive``.
 
     ``share`` is an image's weight in the mean of its class, 0 where it is in none; ``positive`` says which
@@ -37,7 +37,7 @@ class Parts:
     positive: np.ndarray
     patients: np.ndarray
 
-    def mean(self, others: Sequence[Parts]) -> Parts:
+    def mean(self, others: Sequence[ImageParts]) -> ImageParts:
         """The mean of these and ``others``, networks that scored the same images."""
         if not others:
             return self
@@ -62,7 +62,7 @@ class Estimate:
     value: np.ndarray
     influence: np.ndarray
     freedom: np.ndarray
-    parts: Parts | None = None
+    parts: ImageParts | None = None
 
     @cached_property
     def error(self) -> np.ndarray:
@@ -181,7 +181,7 @@ def auroc(sample: Sample, *, by_patient: bool = False) -> Estimate:
     )
     value, of_patients, freedom = zip(*columns, strict=True)
     fewest = np.minimum(sample.positive_clusters(sample.labels), sample.positive_clusters(sample.negative))
-    parts = Parts(np.array(value), influence, share, sample.labels, fewest)
+    parts = ImageParts(np.array(value), influence, share, sample.labels, fewest)
     return Estimate(parts.value, np.column_stack(of_patients), np.array(freedom), parts)
 
 
@@ -246,7 +246,7 @@ def average_precision(sample: Sample) -> Estimate:
     )
     value, of_patients = zip(*columns, strict=True)
     freedom = np.where(positive > 1, positive - 1.0, np.nan)
-    parts = Parts(np.array(value), influence, share, sample.labels, np.minimum(positive, negative))
+    parts = ImageParts(np.array(value), influence, share, sample.labels, np.minimum(positive, negative))
     return Estimate(parts.value, np.column_stack(of_patients), freedom, parts)
 
 

@@ -140,7 +140,7 @@ def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value + 0.0:+.4f}"
 
 
-def report(found: Comparison) -> str:
+def sentence_for_a_paper(found: Comparison) -> str:
     """A sentence for a paper: what was compared, the difference, its interval, and the margin.
 
     >>> from cxrbench.statistics import compare_runs
@@ -172,7 +172,7 @@ def report(found: Comparison) -> str:
     )
 
 
-def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
+def shown_table(found: Comparison) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of the table: every row but average precision of single findings. The interval
     that decides is the second; beside a reference the first column of the two says what would be noticed.
 

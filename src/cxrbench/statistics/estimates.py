@@ -20,7 +20,7 @@ import pandas as pd
 
 from cxrbench.statistics.auroc import (
     Estimate,
-    Parts,
+    ImageParts,
     auroc,
     average_precision,
     effective_clusters,
@@ -102,7 +102,7 @@ class CellEstimate:
     estimate: Estimate
     note: tuple[str, ...]
     scope: Scope
-    parts: Mapping[str, Parts] = field(default_factory=dict)
+    parts: Mapping[str, ImageParts] = field(default_factory=dict)
 
     @property
     def too_few(self) -> np.ndarray:

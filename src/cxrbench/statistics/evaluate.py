@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cxrbench.statistics.auroc import Estimate, Parts, auroc, satterthwaite
+from cxrbench.statistics.auroc import Estimate, ImageParts, auroc, satterthwaite
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import (
     CERTAIN,
@@ -146,7 +146,7 @@ def _rows(cell: CellEstimate) -> Iterator[tuple]:
             yield cell.keys[k][0], "auroc", *found_by_image, cell.note[k]
 
 
-def by_image(parts: Parts) -> Estimate:
+def by_image(parts: ImageParts) -> Estimate:
     """What :func:`~cxrbench.statistics.auroc.auroc` gives of the same images, each its own cluster, from the
     ``parts`` of its estimate by patient: the order of the scores is not needed again.
 

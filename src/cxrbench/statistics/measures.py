@@ -15,7 +15,7 @@ A label that is not known counts in no sum; image-level measures use only images
 
 import numpy as np
 
-from cxrbench.statistics.auroc import Parts, empty_parts
+from cxrbench.statistics.auroc import ImageParts, empty_parts
 from cxrbench.statistics.sample import Sample, Thresholds, in_threads
 
 BINS = 15  # of the calibration error, with equally many images each (Nixon et al. 2019, "adaptive")
@@ -150,7 +150,7 @@ def _called(sample: Sample, thresholds: Thresholds, counted: np.ndarray) -> dict
     }
 
 
-def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> dict[str, Parts]:
+def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> dict[str, ImageParts]:
     """F1, sensitivity and specificity of the ``tuned`` labels (L,) by image, at fixed thresholds.
 
     F1 is the mean of hits over images that count once when they are called and once when they are positive.
@@ -172,7 +172,7 @@ def tuned_parts(sample: Sample, thresholds: Thresholds, tuned: np.ndarray) -> di
     return {name: _mean_of(tuned, *mean) for name, mean in means.items()}
 
 
-def _mean_of(tuned: np.ndarray, hits: np.ndarray, weight: np.ndarray, patients: np.ndarray) -> Parts:
+def _mean_of(tuned: np.ndarray, hits: np.ndarray, weight: np.ndarray, patients: np.ndarray) -> ImageParts:
     """The parts of the sum of ``hits`` over that of ``weight``, each (n, tuned labels)."""
     influence, share = empty_parts(len(hits), len(tuned))
     value = np.full(len(tuned), np.nan)
@@ -180,7 +180,7 @@ def _mean_of(tuned: np.ndarray, hits: np.ndarray, weight: np.ndarray, patients: 
         total = max(counted.sum(), 1)
         value[k] = hit.sum() / total
         influence[:, k], share[:, k] = (hit - counted * value[k]) / total, counted / total
-    return Parts(value, influence, share, np.ones_like(share, dtype=bool), np.asarray(patients))
+    return ImageParts(value, influence, share, np.ones_like(share, dtype=bool), np.asarray(patients))
 
 
 def totals_of(sums: Sums) -> Sums:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cxrbench.statistics.auroc import Parts
+from cxrbench.statistics.auroc import ImageParts
 from cxrbench.statistics.sample import Sample, in_threads
 
 PRIOR = 15.0  # degrees of freedom of the predicted variance
@@ -55,7 +55,7 @@ class Class(NamedTuple):
         return Class(*(part[both] for part in self))
 
 
-def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+def variance_of(sample: Sample, parts: ImageParts) -> tuple[np.ndarray, np.ndarray]:
     """The moderated variance of each finding and its degrees of freedom, each (L,); NaN for a finding
     with fewer than ``FEWEST`` patients of a class that the metric needs.
 
@@ -79,7 +79,7 @@ def variance_of(sample: Sample, parts: Parts) -> tuple[np.ndarray, np.ndarray]:
     return np.where(unknown, np.nan, variance), np.where(unknown, np.nan, degrees)
 
 
-def _class(sample: Sample, parts: Parts, positive: bool, label: int) -> Class:
+def _class(sample: Sample, parts: ImageParts, positive: bool, label: int) -> Class:
     rows = np.flatnonzero((parts.positive[:, label] == positive) & (parts.share[:, label] > 0))
     clusters = sample.clusters[rows]
     influence, share = parts.influence[:, label][rows], parts.share[:, label][rows]
@@ -121,7 +121,7 @@ def satterthwaite_of_shares(share: np.ndarray, working: np.ndarray) -> np.ndarra
 
 
 def _predicted(
-    parts: Parts, classes: list[list[Class]], both: list[tuple[Class, Class]], enough: np.ndarray
+    parts: ImageParts, classes: list[list[Class]], both: list[tuple[Class, Class]], enough: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The variance that the findings together predict, and CR2's degrees of freedom, each (L,)."""
     variances, freedoms, spreads = [], [], []
@@ -141,7 +141,7 @@ def _predicted(
     return np.maximum(total + between, _LEAST * total), total**2 / inverse
 
 
-def _shared_spread(parts: Parts, spread: np.ndarray, enough: np.ndarray) -> np.ndarray:
+def _shared_spread(parts: ImageParts, spread: np.ndarray, enough: np.ndarray) -> np.ndarray:
     """The variance (L,) of one image's residual, moderated towards what the findings share."""
     binomial, patients = parts.value * (1 - parts.value), parts.patients
     usable = enough & np.isfinite(binomial) & (spread > 0)

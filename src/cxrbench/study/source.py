@@ -83,7 +83,7 @@ class ChestMnistSource(_Packable):
 
 
 Meaning = Literal["mask", "positive", "negative"]
-Value = str | int | float  # of a column, compared as text
+ColumnValue = str | int | float  # of a column, compared as text
 
 
 class TableSource(_Packable):
@@ -106,7 +106,7 @@ class TableSource(_Packable):
     columns: dict[str, str] = Field(
         {}, description="our name of a column, or a name for a finding: what the table calls it"
     )
-    keep: dict[str, Value | list[Value]] = Field(
+    keep: dict[str, ColumnValue | list[ColumnValue]] = Field(
         {}, description="column: value or values; rows with any other value are left out"
     )
     labels: str | None = Field(

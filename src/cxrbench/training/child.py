@@ -102,7 +102,7 @@ def train_job(job: Job, trial: bool = False) -> None:
         from cxrbench.platforms.base import Platform
         from cxrbench.study import platforms
         from cxrbench.training.run import Trainer, run_trial
-        from cxrbench.training.weights import keep
+        from cxrbench.training.weights import write_tensors
     except ImportError as error:
         raise UserError(f"the environment cannot train: {error}; run `make setup`") from error
     event("phase", phase="setup")
@@ -141,7 +141,7 @@ def train_job(job: Job, trial: bool = False) -> None:
             about = {"cell": str(job.cell), "recipe": recipe.hash(), "packed": packed.manifest["packed"]}
             about |= {"pixels": packed.manifest["pixels"], "findings": list(packed.findings)}
             about |= {"mean": trainer.weights.mean, "std": trainer.weights.std}
-            keep(job.work / WEIGHTS, kept, about)
+            write_tensors(job.work / WEIGHTS, kept, about)
     trainer.report_facts()
 
 

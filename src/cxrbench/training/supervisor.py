@@ -95,7 +95,7 @@ class _Attempts:
 
 
 @dataclass
-class Start:
+class TrainerStart:
     """One start of the trainer: what it reported, and how it ended."""
 
     child: subprocess.Popen[bytes]
@@ -208,7 +208,7 @@ def _train(job: Job, target: Path, tell: Tell) -> Record:
     return _write_evidence(tried, start, attempts, cause, target)
 
 
-def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> Start:
+def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> TrainerStart:
     """Start the trainer once, follow it to its end, append its output to the log."""
     kills, deadline = out_of_memory_kills(), time.monotonic() + job.limits.hours * 3600 - seconds_before
     with (
@@ -225,7 +225,7 @@ def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> Start:
         ExitStack() as handlers,
         ThreadPoolExecutor(1) as thread,
     ):
-        start = Start(child, kill)
+        start = TrainerStart(child, kill)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
                 handlers.callback(signal.signal, number, signal.signal(number, start.stop))
@@ -244,7 +244,7 @@ def _start_trainer(job: Job, seconds_before: float, tell: Tell) -> Start:
     return start
 
 
-def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
+def _judged(job: Job, start: TrainerStart, attempts: _Attempts) -> Diagnosis | None:
     """The status that the end of a start means; None: start again. Raise what is no result of the cell."""
     if start.ending is not Ending.KILLED:
         attempts.saved = None
@@ -284,7 +284,7 @@ def _judged(job: Job, start: Start, attempts: _Attempts) -> Diagnosis | None:
     return cause
 
 
-def _to_be_resumed(job: Job, start: Start, attempts: _Attempts) -> bool:
+def _to_be_resumed(job: Job, start: TrainerStart, attempts: _Attempts) -> bool:
     """Whether to start again: always after the first kill, after later ones only if steps were gained.
 
     A signal of the trainer's own recurs at its step, so it must come later each time than before; one from
@@ -315,7 +315,9 @@ def _trouble(job: Job, fault: str, remedy: str) -> UserError:
     )
 
 
-def _write_evidence(job: Job, start: Start, attempts: _Attempts, cause: Diagnosis, target: Path) -> Record:
+def _write_evidence(
+    job: Job, start: TrainerStart, attempts: _Attempts, cause: Diagnosis, target: Path
+) -> Record:
     """Write log, predictions and record into ``target``: all of them or, on a full disk, none."""
     facts, status, failure = start.facts, cause.status, None
     assert status is not None

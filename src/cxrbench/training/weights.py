@@ -149,7 +149,7 @@ def _state(path: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-def keep(path: Path, state: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
+def write_tensors(path: Path, state: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
     """Write tensors as safetensors, with ``about`` for :func:`read_metadata`."""
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
     with written_aside(path) as aside:
@@ -157,7 +157,7 @@ def keep(path: Path, state: dict[str, torch.Tensor], about: dict[str, Any]) -> N
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The facts that :func:`keep` wrote into a file; empty for any other file."""
+    """The facts that :func:`write_tensors` wrote into a file; empty for any other file."""
     if path.suffix != ".safetensors":
         return {}
     try:

@@ -200,7 +200,7 @@ def _caption(item: items.Item, values: Values, printed: Values) -> str:
 
 
 def _shown_items(read: Results, kind: str) -> dict[str, items.Item]:
-    """Return the tables or the figures by name: all, or those about an own study, with its captions."""
+    """The tables or the figures by name: all, or those about an own study, with its captions."""
     every = items.tables() if kind == "tables" else items.figures()
     if not read.study.own:
         return every
