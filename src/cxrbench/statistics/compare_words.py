@@ -145,7 +145,8 @@ def sentence_for_a_paper(found: Comparison) -> str:
 
     >>> from cxrbench.statistics import compare_runs
     >>> from cxrbench.statistics.examples import predictions
-    >>> report(compare_runs({0: predictions(0)}, {0: predictions(0, skill=2)})).partition("). ")[2]
+    >>> found = compare_runs({0: predictions(0)}, {0: predictions(0, skill=2)})
+    >>> sentence_for_a_paper(found).partition("). ")[2]
     'With a margin of 0.01, the two differ.'
     """
     row, verdict = found.main, Verdict(found.verdict)
@@ -178,7 +179,7 @@ def shown_table(found: Comparison) -> tuple[list[str], list[list[str]]]:
 
     >>> from cxrbench.statistics import compare_runs
     >>> from cxrbench.statistics.examples import predictions
-    >>> head, lines = table(compare_runs({0: predictions(0)}, {0: predictions(1)}))
+    >>> head, lines = shown_table(compare_runs({0: predictions(0)}, {0: predictions(1)}))
     >>> head[1:4], lines[0][:4]
     (['A', 'B', 'A - B'], ['mean AUROC', '0.7487', '0.7406', '+0.0080'])
     """
