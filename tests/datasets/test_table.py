@@ -93,6 +93,24 @@ def test_a_split_by_patient_is_drawn_where_the_table_has_none(tmp_path: Path) ->
     assert (even["split"] == "train").sum() < (rows["split"] == "train").sum()
 
 
+def test_images_that_are_only_scored_need_no_training_part(tmp_path: Path) -> None:
+    """Another hospital's images had to give up a part to training, and needed positives there."""
+    table = drawn(60).assign(split="test")
+    table[ODD[0]] = 0
+    written(tmp_path, table)
+    with pytest.raises(UserError, match="no image with a label is in part train"):
+        read_image_table(a_source(tmp_path))
+    packed = packed_from(a_source(tmp_path, fractions={"test": 1}), tmp_path)
+    assert packed.manifest["images"] == {"train": 0, "val": 0, "test": 60}
+    written(tmp_path, table.drop(columns="split"))
+    split = read_image_table(a_source(tmp_path, fractions={"val": 0.5, "test": 0.5}))["split"]
+    assert set(split) == {"val", "test"}
+    assert a_source(tmp_path, fractions={"train": 0, "val": 0, "test": 1}).scored_only
+    for fractions in ({"test": 0.9}, {"val": 1}, {"train": 0.5, "test": 0.5}):
+        with pytest.raises(ValueError, match="fractions"):
+            a_source(tmp_path, fractions=fractions)
+
+
 def test_uncertain_and_blank_labels_mean_what_the_config_says(tmp_path: Path) -> None:
     table = drawn().astype(dict.fromkeys(ODD, "Int64"))
     table.loc[:9, ODD[0]] = -1

@@ -120,6 +120,8 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: 
 
     config = read_study(study)
     recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset
+    if config.dataset(cell.dataset).scored_only:
+        raise UserError(f"{cell}: {cell.dataset} is only scored, its fractions have no train; see `predict`")
     if missing := weights_missing(recipe.weights):
         raise UserError(missing)
     if cell not in config.all_cells():

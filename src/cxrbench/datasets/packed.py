@@ -135,7 +135,9 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
     index = source.index(names)
     train = moments[(index["split"] == "train").to_numpy()]
     if len(train) == 0:
-        raise UserError("the split leaves no training image; choose another split or add images")
+        if not config.scored_only:
+            raise UserError("the split leaves no training image; choose another split or add images")
+        train = moments  # of nobody's use: a network brings the mean and deviation of its own training
     with written_aside(folder / INDEX) as path:
         index.to_parquet(path, index=False, compression="zstd")
     mean, square = train.mean(axis=0)
@@ -158,7 +160,7 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
         "odd": {name: why for name, why in odd.items() if why},
         "sha256": sums,
         "packed": sha256_json(sums),
-        "pixel_mean": mean / 255,  # of the training images, on a 0..1 scale
+        "pixel_mean": mean / 255,  # of the training images (of all where there are none), on a 0..1 scale
         "pixel_std": float(np.sqrt(square - mean**2)) / 255,
     }
     write_json(folder / MANIFEST, manifest)

@@ -92,9 +92,10 @@ def _split(config: TableSource, facts: pd.DataFrame, labels: pd.DataFrame) -> pd
     units = facts["image" if config.patient == "none" else "patient"]
 
     def drawn(rows: pd.Series, parts: Sequence[str]) -> pd.Series:
-        fractions: dict[str, float] = {
-            part: config.fractions[part] for part in get_args(Split) if part in parts
-        }
+        fractions = {part: config.fractions.get(part, 0.0) for part in get_args(Split) if part in parts}
+        if not math.fsum(fractions.values()):
+            named = " and ".join(parts)
+            raise UserError(f"{_table(config)}: fractions give nothing to {named}; correct them")
         shares = {part: fraction / math.fsum(fractions.values()) for part, fraction in fractions.items()}
         strata = _rarest(labels[rows], units[rows]) if config.stratify else None
         return draw_split(units[rows], config.seed, shares, strata)
@@ -165,11 +166,12 @@ def _number(label: Any) -> float:
 
 def _check_classes(config: TableSource, split: pd.Series, labels: pd.DataFrame, given: bool) -> None:
     """Refuse an empty part, of a split that is ``given`` or drawn, and a finding that cannot be learned."""
-    for part in SPLITS:
+    needed = ("test",) if config.scored_only else SPLITS
+    for part in needed:
         if labels[split == part].isna().all(axis=None):
             how = "such rows" if given else "more patients or other fractions"
             raise UserError(f"{_table(config)}: no image with a label is in part {part}; give {how}")
-    for name, values in labels[split == "train"].items():
+    for name, values in () if config.scored_only else labels[split == "train"].items():
         for value, word in ((1, "positive"), (0, "negative")):
             if not (values == value).any():
                 raise UserError(

@@ -257,6 +257,11 @@ class Study(Strict):
             _require(dataset.recipe, self.recipes, f"datasets.{name}.recipe", "recipe")
         for number, block in enumerate(self.cells):
             _require(block.dataset, self.datasets, f"cells.{number}.dataset", "dataset")
+            if self.datasets[block.dataset].scored_only:
+                fault = (
+                    f"{block.dataset} is only scored, its fractions have no train; train on another dataset"
+                )
+                raise ValueError(f"cells.{number}: {fault}")
             recipe = self.recipe(block.dataset)
             precision = recipe.precision
             for platform in block.platforms:

@@ -20,6 +20,11 @@ class _Packable(Strict):
         description="compared with datasets of this block alone, on seeds whose two runs shared a processor",
     )
 
+    @property
+    def scored_only(self) -> bool:
+        """Whether no network is trained on the images."""
+        return False
+
     def settings(self) -> dict[str, Any]:
         """The settings that decide pixels, labels and split, in JSON's types; without folders and recipe."""
         elsewhere = {"recipe", "folder", "table", "join", "archives", "expect_images", "block"}
@@ -141,8 +146,14 @@ class TableSource(_Packable):
         False, description="whether a drawn split gives each part its share of every finding's patients"
     )
     fractions: dict[Split, float] = Field(
-        {"train": 0.7, "val": 0.1, "test": 0.2}, description="of the patients, where the table has no split"
+        {"train": 0.7, "val": 0.1, "test": 0.2},
+        description="of the patients, where the table has no split; without train the images are only scored",
     )
+
+    @property
+    def scored_only(self) -> bool:
+        """Whether ``fractions`` leave out train: no network is trained on the images."""
+        return not self.fractions.get("train")
 
     @property
     def tables(self) -> dict[str, Path]:
@@ -162,9 +173,15 @@ class TableSource(_Packable):
 
     @model_validator(mode="after")
     def _fractions_are_of_all(self) -> TableSource:
-        shares = self.fractions.values()
-        if len(shares) != 3 or min(shares) <= 0 or not math.isclose(sum(shares), 1):
-            raise ValueError("fractions of train, val and test must be above 0 and sum to 1; correct them")
+        shares = self.fractions
+        scored = self.scored_only and shares.get("test", 0) > 0
+        if not (len(shares) == 3 or scored) or not math.isclose(sum(shares.values()), 1):
+            raise ValueError(
+                "fractions of train, val and test must sum to 1; only images that are scored and not trained "
+                "on leave train out: {test: 1}, or with val"
+            )
+        if min(shares.values()) < 0 or (not scored and min(shares.values()) == 0):
+            raise ValueError("fractions must be above 0; leave out what has no images")
         if self.patient and self.patient_pattern:
             raise ValueError("patient and patient_pattern contradict each other; state one of them")
         try:

@@ -62,10 +62,11 @@ def _left_out(trained: list[str], shared: list[str], packed: Packed) -> str:
     """The findings and splits that are not scored."""
     untrained = [finding for finding in packed.findings if finding not in shared]
     absent = [finding for finding in trained if finding not in shared]
-    parts = [f"the training part ({len(packed.rows('train')):,} images)"]
+    trained_on = len(packed.rows("train"))
+    parts = [f"the training part ({trained_on:,} images)"] if trained_on else []
     parts += [f"findings that the network does not know: {', '.join(untrained)}"] if untrained else []
     parts += [f"findings that {packed.folder.name} does not have: {', '.join(absent)}"] if absent else []
-    return f"left out: {'; '.join(parts)}"
+    return f"left out: {'; '.join(parts) or 'nothing'}"
 
 
 def _without_training_patients(cell: Cell, record: Record, packed: Packed) -> tuple[Packed, str]:
