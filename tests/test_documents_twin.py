@@ -40,8 +40,7 @@ SAID = {
         "{precision/networks}, with {precision/seeds} seeds each.",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"The preprint's {RATIO} the cost on trn1, if on demand, becomes {SPOT} times at undated spot prices "
-        "of {spot/regions} regions.",
+        f"The preprint's {RATIO} the cost there, if on demand, becomes {SPOT} at undated spot prices.",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after training {small} small networks on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",

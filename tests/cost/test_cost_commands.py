@@ -270,7 +270,10 @@ def test_a_ratio_of_two_prices_names_bases_and_regions() -> None:
 
 def test_a_port_by_a_given_ratio_names_its_instance_or_that_there_is_none() -> None:
     words = ("cost", "decide", *FIVE, "--architecture", "mine", "--ratio", 0.6, 0.7)
-    assert unwrapped(*words).startswith("Port: by your ratio, which names no instance, a port pays at both")
+    first = (
+        "Port, if AWS supports training on your instance: by your ratio, which names no instance, a port pays"
+    )
+    assert unwrapped(*words).startswith(first)
     shown = unwrapped(*words, "--trainium", "trn2.3xlarge")
     assert shown.startswith("Port: by your ratio for trn2.3xlarge (public beta since SDK 2.33) a port pays")
     assert "(given: your own ratio of trn2.3xlarge over g5.xlarge)" in shown

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,9 +133,10 @@ def test_without_patients_the_first_lines_say_that_intervals_are_of_images(folde
         table.drop(columns="patient").to_csv(folder / f"c/seed{seed}.csv", index=False)
     joined = rows("a", "c", cwd=folder)  # patients of a, by image
     assert joined == rows("a", "b", cwd=folder)
-    printed = must_work("compare", "c", "c", cwd=folder).stdout
+    shutil.copytree(folder / "c", folder / "d")
+    printed = must_work("compare", "c", "d", cwd=folder).stdout
     assert "no patient column" in " ".join(printed.split("\n\n")[0].split())
-    assert {row["patients"] for row in rows("c", "c", cwd=folder)} == {None}
+    assert {row["patients"] for row in rows("c", "d", cwd=folder)} == {None}
 
 
 def test_the_public_runs_of_one_image_classifier_on_two_platforms() -> None:

@@ -183,11 +183,13 @@ def minus(value: float | None) -> float | None:
     return None if value is None else -value
 
 
-def test_a_side_against_itself_is_equivalent_with_an_interval_of_no_width() -> None:
-    found = compare_runs(FP32, FP32)
+def test_a_side_against_itself_is_refused_and_against_equal_runs_equivalent() -> None:
+    with pytest.raises(UserError, match="are the same files, so nothing is compared; give each side"):
+        compare_runs(FP32, FP32)
+    runs = tables(FP32, range(3))
+    found = compare_runs(runs, {seed: table.copy() for seed, table in runs.items()})
     assert found.verdict == "equivalent"
     assert [found.main[name] for name in ("difference", *ENDS)] == [0] * 5
-    assert any("the same files" in note for note in found.notes)
 
 
 def test_runs_in_both_sides_are_an_error(tmp_path: Path) -> None:

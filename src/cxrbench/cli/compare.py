@@ -109,6 +109,7 @@ def compare(
         raise UserError(
             "compare takes two sets of runs, A and B; quote patterns, or the shell takes them apart"
         )
+    found.notes[:0] = _networks(sources)
     if as_json:
         for note in found.notes:
             say(wrapped(note))
@@ -188,6 +189,16 @@ def located(source: str) -> str:
     return source
 
 
+def _networks(sources: list[str]) -> list[str]:
+    """A note where two recorded settings are of different networks."""
+    recorded = [
+        source.split("/")[1] for source in sources if (RECORDED / source).is_dir() and source.count("/") == 2
+    ]
+    if len({*recorded}) < 2:
+        return []
+    return [f"A is of {recorded[0]} and B of {recorded[1]}, so the difference is that of two networks"]
+
+
 def _mapped(text: str | None) -> dict[str, str]:
     """The columns of ``image=dicom_id,patient=subject_id``."""
     from cxrbench.statistics.errors import UserError
@@ -211,7 +222,10 @@ def _in_a_terminal(found: Comparison) -> list[str]:
     if (whole_width := len(shown[0])) > terminal_width():
         shown = _laid_out(head, rows, kept := (0, 3, 4, 6))
         hidden = ", ".join(name for k, name in enumerate(head) if k not in kept)
-        shown += ["", wrapped(f"Not shown in a terminal of under {whole_width} columns: {hidden}.", "")]
+        shown += [
+            "",
+            wrapped(f"Not shown in under {whole_width} columns: {hidden}. --html FILE has all.", ""),
+        ]
     lines += ["", *shown, "", wrapped(_OF_REFERENCE if found.reference else _MEANING, "")]
     if bars := list(words.variance(found.main_variance)):
         lines += ["", *bars]

@@ -172,4 +172,8 @@ def _verdict(ratio: Ratio, decided: Decision) -> str:
         return f"Not shown: {pays}, and no other ratio is known. Measure first."
     if decided.verdict == "depends":
         return f"It depends: {pays} only. Measure the ratio again."
+    if decided.verdict == "port" and chip is None:
+        return f"Port, if AWS supports training on your instance: {pays}."
+    if decided.verdict == "stay" and decided.pays != "at neither end":
+        return f"Stay: AWS supports no training there, though {pays}."
     return f"{decided.verdict.capitalize()}: {pays}."

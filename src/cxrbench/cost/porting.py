@@ -10,6 +10,7 @@ import pandas as pd
 
 from cxrbench.common.errors import UserError
 from cxrbench.cost.costs import both_sides, cost_table, pricing_of
+from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import read_prices, regions
 from cxrbench.cost.ratios import (
     PREPRINT_RATIO,
@@ -175,7 +176,8 @@ class Decision(NamedTuple):
 def decide(ratio: Ratio, given: Numbers) -> Decision:
     """Whether to port, from the cost ratio and the other numbers of the sources' decision tables.
 
-    Staying needs no proof. A port does: from a ratio that is not the user's own it is "not shown".
+    Staying needs no proof. A port does: from a ratio that is not the user's own it is "not shown". There is
+    none to hardware that AWS no longer supports for training.
     """
     for name, value in zip(_AMOUNTS, given[:4], strict=True):
         _amount(name, value)
@@ -190,6 +192,8 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
         return Decision(worst, best, low, high, fast, slow, "at neither end", "stay")
     pays: Any = "at both ends" if low > 0 else "at one end"
     verdict: Any = "not shown" if not ratio.own else "port" if low > 0 else "depends"
+    if ratio.own and ratio.hardware in DEVICES and DEVICES[ratio.hardware].training != "yes":
+        verdict = "stay"
     return Decision(worst, best, low, high, fast, slow, pays, verdict)
 
 

@@ -146,10 +146,11 @@ def compare_runs(
         if not value > 0:
             raise UserError(f"{name} {value:g}: a margin is above zero")
     sides = [read_runs(s, name, columns, logits, findings) for s, name in zip((a, b), names, strict=True)]
+    _must_be_two(*sides)
     chosen, notes = _against(*sides) if reference else _compared(*sides)
     first, second, more = aligned_runs(*chosen, common)
     scored = _scored(first, positive_patients), _scored(second, positive_patients)
-    notes = [*_itself(*sides), *notes, *more]
+    notes = [*notes, *more]
     return judged(*scored, (margin, label_margin), notes, first.numbered and second.numbered, reference)
 
 
@@ -183,13 +184,15 @@ def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
     return (a.only(one), b.only(two)), notes
 
 
-def _itself(a: Runs, b: Runs) -> list[str]:
-    """A note where both sides are the same files; UserError where some of them are."""
+def _must_be_two(a: Runs, b: Runs) -> None:
+    """UserError where both sides are the same files, or some of them are."""
     same = same_files(a, b)
     if not same:
-        return []
+        return
     if len(same) == len(a.files) == len(b.files) and all(mine == other for mine, other in same):
-        return [f"{a.name} and {b.name} are the same files, so this shows nothing about two platforms"]
+        raise UserError(
+            f"{a.name} and {b.name} are the same files, so nothing is compared; give each side its own runs"
+        )
     mine, other = same[0]
     raise UserError(
         f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too ({len(same)} such files); "
