@@ -133,15 +133,15 @@ def lines_named(names: Sequence[str], inches: float, more: float = 0.6) -> tuple
 def lines_in_groups(
     groups: Sequence[str], names: Sequence[str], inches: float
 ) -> tuple[Figure, Axes, np.ndarray]:
-    """Axes with a line of ``inches`` for each of ``names``, below a heading, left of them, wherever their
-    group changes; and where each stands."""
+    """Axes with a line of ``inches`` for each of ``names``, headings of their groups; where each stands."""
     begins = [k == 0 or group != groups[k - 1] for k, group in enumerate(groups)]
     y = np.arange(len(names)) + np.cumsum(begins)
     figure, axes = lines_named([""] * (len(names) + sum(begins)), inches)
     axes.set_yticks(y, names)
+    sns.despine(ax=axes, left=True)  # a long heading would cross it
     axes.tick_params(axis="y", length=0)
-    left = blended_transform_factory(figure.transFigure, axes.transData)
-    for at, head in zip(y[begins] - 1, compress(groups, begins), strict=True):
+    left, heads = blended_transform_factory(figure.transFigure, axes.transData), compress(groups, begins)
+    for at, head in zip(y[begins] - 1, heads, strict=True):
         axes.axhline(at - 0.5, color="0.85", lw=0.5)
         axes.text(0.01, at, head, va="center", size=8, weight="bold", transform=left, in_layout=False)
     return figure, axes, y

@@ -13,6 +13,7 @@ from cxrbench.paper.formats import Columns, Fields, Range, Table, missing, of_ki
 from cxrbench.paper.results import Results
 
 CLAIMS = Path("data/claims.yaml")
+UNNAMED = "not named"  # an author in claims.yaml
 PRINTED = ("preprint", OURS)  # sources whose claims stand in the PDF
 
 

@@ -140,7 +140,7 @@ def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
         "How": ("text", _how),
     }
     told = read_claims(ledger.CLAIMS).sources[source]
-    title = f"{told.title}, by {told.author}"
+    title = told.title if told.author == ledger.UNNAMED else f"{told.title}, by {told.author}"
     return _PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
 
 

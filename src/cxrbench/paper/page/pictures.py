@@ -153,7 +153,8 @@ def _data_of(figure: Figure) -> Iterator[_Data]:
     """Yield what a figure draws from data."""
     for axes in figure.axes:
         series_by_colour, scales = _legend_of(figure), _Scales(axes)
-        for artist in (*axes.lines, *axes.collections):
+        lines = (line for line in axes.lines if np.size(line.get_xydata()))  # others head parts of a legend
+        for artist in (*lines, *axes.collections):
             series = _own_name(artist) or series_by_colour.get(_colour(artist), "")
             if titles := scales.points(artist, series):
                 yield _Data(artist, series, titles)
