@@ -264,10 +264,17 @@ def counted(cells: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def emulates(group: tuple[str, ...]) -> bool:
+    """Whether a recipe rounds as another device does, or is the control of such recipes."""
+    dataset = STUDY["datasets"][group[0]]
+    recipe = STUDY["recipes"][dataset["recipe"]]
+    return bool({"arithmetic", "emulated_weights"} & recipe.keys() or dataset.get("block"))
+
+
 def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     """The endpoint's variance by source, over recipes with ten seeds; how far two seeds lie apart in F1."""
     moves: dict[tuple, list[float]] = {}
-    alone = {group: of for group, of in recipes.items() if not STUDY["datasets"][group[0]].get("block")}
+    alone = {group: of for group, of in recipes.items() if not emulates(group)}
     for group, rows in cells[cells["status"] == "ok"].groupby([*GROUP, "cpu", "alike"]):
         if group[:3] in alone and not group[0].startswith("phantom") and len(rows) > 1:
             f1 = recipes[group[:3]]["f1"]
@@ -353,7 +360,7 @@ def of_claims(recipes: dict) -> dict[str, Any]:
 
 def of_power(recipes: dict) -> dict[str, Any]:
     """What seeds and patients show: in F1 by all recipes on radiographs, in the endpoint by two pairs."""
-    f1 = [of["f1"] for group, of in recipes.items() if group[0].startswith("nih")]
+    f1 = [of["f1"] for group, of in recipes.items() if group[0].startswith("nih") and not emulates(group)]
     luck, many = [2 * of.luck for of in f1], [len(of.seeds) - 1 for of in f1]
     skill = max(np.average([2 * (of.value.var(ddof=1) - of.luck) for of in f1], weights=many), 0)
     seeds, patients = recipes["nih128-64px", "convnext_pico", "cpu"]["endpoint"].parts.shape

@@ -73,7 +73,7 @@ SAID = {
         "if you spend more than {pays from} USD a month.",
     ],
     "abstract": [
-        "or CUDA: we recorded {run} trainings of small networks, all on CPUs.",
+        "or CUDA: we recorded {run} trainings of small networks, all on CPUs, a few on synthetic images.",
         "Of the variance of one training's mean AUROC, {share/patients}% is the choice of {largest/patients} "
         "test patients and {share/seed}% the seed (standard error {share/seed error}%)",
         "In fp32 and bf16 the mean AUROC of {precision/networks} is equivalent within {margin} "

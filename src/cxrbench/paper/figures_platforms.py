@@ -89,7 +89,7 @@ def variance_by_source(read: Results) -> Figure:
     rows = rows[rows["source"] != SETTING]
     names = {"endpoint": "mean AUROC", "f1_macro": "macro F1"}
     least = 0.2 if beside() > 1 else 0.5  # a fraction with room for words; a thirteenth has room for a number
-    figure, axes = plt.subplots(figsize=(width(), 1.9))
+    figure, axes = plt.subplots(figsize=(width(), 1.7))
     for y, metric in enumerate(names):
         start = 0.0
         for row, colour, _ in styled(rows[rows["metric"] == metric].itertuples()):
@@ -113,7 +113,7 @@ def power_of_seeds(read: Results) -> Figure:
     rows = read.table("powers")
     if rows.empty or (rows := rows[rows["differs"] == PRECISION]).empty:
         return no_evidence("No network has ten seeds in two precisions.")
-    figure, axes = plt.subplots(figsize=(width(), 2.3))
+    figure, axes = plt.subplots(figsize=(width(), 2.0))
     for (network, curve), colour, marker in styled(rows.groupby("architecture", sort=False)):
         for column, line in {"as_measured": "-", "at_worst": "--"}.items():
             label = f"{network}, {column.replace('_', ' ')}"

@@ -147,15 +147,9 @@ class Results:
         return ", ".join(filter(None, parts))
 
     def without_emulation(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of datasets with an arithmetic of their own (see :meth:`emulates`)."""
-        emulated = [name for name in table["dataset"].unique() if self.emulates(name)]
+        """The rows of datasets that emulate no other device's rounding (:meth:`Study.emulates`)."""
+        emulated = [name for name in table["dataset"].unique() if self.study.emulates(name)]
         return table[~table["dataset"].isin(emulated)]
-
-    def emulates(self, dataset: str) -> bool:
-        """Whether a dataset is an arm of a block, or its recipe emulates another device's rounding."""
-        recipe = self.study.recipe(dataset)
-        own = (recipe.arithmetic, recipe.emulated_weights) == ("own", "fp32")
-        return not own or self.study.dataset(dataset).block is not None
 
     def best(self) -> Group | None:
         """The group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""

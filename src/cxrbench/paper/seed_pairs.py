@@ -3,6 +3,7 @@ measure."""
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pandas as pd
 
 from cxrbench.paper.formats import (
@@ -38,8 +39,10 @@ SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], 
 
 
 def pairs_drawn(read: Results) -> pd.DataFrame:
-    """The pairs on real radiographs, of AUROC the main endpoint's."""
+    """The pairs on real radiographs without emulated arithmetic, of AUROC the main endpoint's."""
     rows = read.pairs[~read.pairs["drawn"]]
+    emulated = [name for name in {*rows["dataset"], *rows["dataset_b"]} if read.study.emulates(name)]
+    rows = rows[~rows["dataset"].isin(emulated) & ~rows["dataset_b"].isin(emulated)]
     return rows[(rows["metric"] != "auroc") | (rows["label"] == ENDPOINT)].dropna(subset="difference")
 
 
@@ -125,10 +128,9 @@ def _in_words(row: pd.Series) -> str:
 
 def pairs_by_setting(read: Results) -> pd.DataFrame:
     """A row per setting with several seeds on radiographs: whether the median difference of two in macro F1
-    is above the preprint's. Without the arms of a block, whose runs nearly repeat one another."""
+    is above the preprint's."""
     rows = pairs_drawn(read)
-    alone = [not read.study.dataset(name).block for name in rows["dataset"]]
-    rows = rows[(rows["changed"] == SEED) & alone]
+    rows = rows[rows["changed"] == SEED]
     found = []
     for name, pairs in rows.groupby(["dataset", "architecture", "platform"]):
         f1 = pairs.loc[pairs["metric"] == "f1_macro", "difference"].abs()
@@ -153,7 +155,8 @@ def arms_compared(read: Results) -> pd.DataFrame:
     rows = rows[(rows["differs"] == ARITHMETIC) & (rows["label"] == ENDPOINT) & ~rows["drawn"]]
     planned = read.cells.groupby(GROUP).size()
     seeds = [planned[row.dataset_a, row.architecture, row.platform] for row in rows.itertuples()]
-    return rows[[seeds_of(row) == count for row, count in zip(rows.itertuples(), seeds, strict=True)]]
+    whole = [seeds_of(row) == count for row, count in zip(rows.itertuples(), seeds, strict=True)]
+    return rows[np.array(whole, dtype=bool)]
 
 
 def arms(read: Results) -> Table:
@@ -181,35 +184,38 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     verdict, each difference of platforms and of orders, and whether the first go further.
     None without any."""
     compared = arms_compared(read)
-    sides = [
-        tuple(read.study.recipe(name).arithmetic for name in pair)
-        for pair in zip(compared["dataset_a"], compared["dataset_b"], strict=True)
-    ]
-    platforms, orders = (compared[[pair == of for pair in sides]] for of in (PLATFORMS, ORDERS[::-1]))
+    arithmetic = {
+        name: recipe_of.arithmetic for name in read.study.datasets if (recipe_of := read.study.recipe(name))
+    }
+    sides = compared[["dataset_a", "dataset_b"]].replace(arithmetic)
+    platforms, orders = (compared[(sides == of).all(axis=1)] for of in (PLATFORMS, ORDERS[::-1]))
     if platforms.empty:
         return pd.DataFrame()
     networks = [*platforms["architecture"]]
     beyond = read.table("arithmetic").set_index("architecture").loc[networks]
     verdicts = {*platforms["verdict"]}
 
-    def each(kind: str, values: Iterable[object]) -> str:
+    def each(values: Iterable[str]) -> str:
         named = zip(values, networks, strict=True)
-        return ", ".join(f"{text(value, kind)} for `{network}`" for value, network in named)
+        return ", ".join(
+            f"{value} for `{network}`" if len(networks) > 1 else value for value, network in named
+        )
 
+    apart = (WithInterval(-row.difference, -row.ci90_high, -row.ci90_low) for row in orders.itertuples())
     found = {
         "networks": " and ".join(f"`{network}`" for network in networks),
         "seeds": max(map(seeds_of, platforms.itertuples())),
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
-        "differences": each("difference", (difference(row, "ci90") for row in platforms.itertuples())),
-        "orders": each(
-            "difference",
-            (WithInterval(-row.difference, -row.ci90_high, -row.ci90_low) for row in orders.itertuples()),
-        ),
+        "differences": each(text(difference(row, "ci90"), "difference") for row in platforms.itertuples()),
+        "orders": each(text(one, "difference") for one in apart),
         "beyond": each(
-            "difference", (WithInterval(row.beyond, row.ci_low, row.ci_high) for row in beyond.itertuples())
+            text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
+            for row in beyond.itertuples()
         ),
-        "sd": each("margin", beyond["seed_sd"]),
-        "sd of orders": each("margin", beyond["seed_sd_of_orders"]),
+        "spread": each(
+            f"{text(row.seed_sd, 'margin')} against {text(row.seed_sd_of_orders, 'margin')}"
+            for row in beyond.itertuples()
+        ),
         "further": ((beyond["ci_low"] > 0) | (beyond["ci_high"] < 0)).sum(),
     }
     return pd.DataFrame([found])

@@ -76,7 +76,7 @@ def auroc_elsewhere(read: Results) -> Table:
 def main_endpoint(read: Results) -> Iterator[Fields]:
     """The main endpoint of every network beside the mean over all findings, and with each patient once."""
     for group in _real(read):
-        if read.emulates(group[0]):
+        if read.study.emulates(group[0]):
             continue
         yield {
             "Network": " ".join(group),

@@ -288,6 +288,12 @@ class Study(Strict):
         )
         return list(dict.fromkeys(cells))
 
+    def emulates(self, dataset: str) -> bool:
+        """Whether a dataset is an arm of a block, or its recipe emulates another device's rounding."""
+        recipe = self.recipe(dataset)
+        own = (recipe.arithmetic, recipe.emulated_weights) == ("own", "fp32")
+        return not own or self.dataset(dataset).block is not None
+
     def may_run(self, cell: Cell) -> bool:
         """Whether a pattern under ``run`` names ``cell``."""
         return matches(cell, self.run)
