@@ -713,14 +713,15 @@ def test_text_stands_out_and_moves_only_for_those_who_like_it(opened: Any) -> No
 def test_a_print_holds_answers_and_figures_and_only_what_was_unfolded(opened: Any, tmp_path: Path) -> None:
     import base64
 
-    opened.find_element("css selector", "#answer-status details summary").click()
+    for summary in opened.find_elements("css selector", "#answer-status > details > summary"):
+        summary.click()
     printed = opened.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
     (tmp_path / "page.pdf").write_bytes(base64.b64decode(printed["data"]))
     text = text_of(tmp_path / "page.pdf")
     words = " ".join(text.split())
     for one in conclusions(named_values(results_of("hostile"))):
         assert one.asks in words, one.asks
-    assert "Cells by status" in words and "Origin of the evidence" in words  # the table that was unfolded
+    assert "Cells by status" in words and "Origin of the evidence" in words  # which were unfolded
     assert not any(folded in words for folded in ("End of the log", "Run it again", "Skip to the answers"))
 
 
