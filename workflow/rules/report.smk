@@ -1,8 +1,8 @@
 """One way from evidence to the paper: scores, then all tables, values and figures in one step, then LaTeX."""
 
 TABLES = [
-    *("cells", "metrics", "cost", "parity", "contrasts", "powers", "pairs", "shares", "spread", "sources"),
-    *("power", "f1_search", "subgroups", "literature", "prices", "ratios", "break_even", "decisions"),
+    *("cells", "metrics", "cost", "parity", "contrasts", "arithmetic", "powers", "pairs", "shares", "spread"),
+    *("sources", "power", "f1_search", "subgroups", "literature", "prices", "ratios", "break_even", "decisions"),
     *("rooflines", "claims", "splits", "label_noise"),
 ]
 MEASURED = files(
