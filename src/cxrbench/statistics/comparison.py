@@ -186,18 +186,15 @@ def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
 
 def _must_be_two(a: Runs, b: Runs) -> None:
     """UserError where both sides are the same files, or some of them are."""
-    same = same_files(a, b)
-    if not same:
+    if not (same := same_files(a, b)):
         return
-    if len(same) == len(a.files) == len(b.files) and all(mine == other for mine, other in same):
-        raise UserError(
-            f"{a.name} and {b.name} are the same files, so nothing is compared; give each side its own runs"
-        )
-    mine, other = same[0]
-    raise UserError(
-        f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too ({len(same)} such files); "
-        "give each side its own runs"
-    )
+    if len(same) == len(a.files) == len(b.files):
+        named = f"{a.name} and {b.name} are the same files, so nothing is compared"
+    else:
+        mine, other = same[0]
+        named = f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too"
+        named += f" ({len(same)} such files)"
+    raise UserError(f"{named}; give each side its own runs")
 
 
 def _scored(side: Runs, positive_patients: int) -> dict[int, CellEstimate]:
