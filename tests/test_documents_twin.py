@@ -199,7 +199,15 @@ def plain(markdown: str) -> str:
 def expanded(tex: str, macros: str) -> str:
     """LaTeX as one line, with the values of a build's macros; columns are parted as in Markdown."""
     values = dict(re.findall(r"\\csname cxr@(.*?)\\endcsname\{(.*)\}$", macros, flags=re.M))
-    for mark, char in ((r"\_", "_"), (r"\%", "%"), (r"\,", " "), ("~", " "), ("&", "|"), ("%\n", "")):
+    for mark, char in (
+        (r"\_", "_"),
+        (r"\%", "%"),
+        (r"\,", " "),
+        ("$-$", "-"),
+        ("~", " "),
+        ("&", "|"),
+        ("%\n", ""),
+    ):
         tex, values = tex.replace(mark, char), {key: text.replace(mark, char) for key, text in values.items()}
     values = {key: re.sub(r"\\code\{(.*?)\}", r"\1", text) for key, text in values.items()}
     tex = re.sub(r"\\val\{([^{}]*)\}", lambda of: values.get(of[1], "not run"), tex)
