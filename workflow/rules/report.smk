@@ -1,9 +1,9 @@
 """One way from evidence to the paper: scores, then all tables, values and figures in one step, then LaTeX."""
 
 TABLES = [
-    *("cells", "metrics", "cost", "parity", "contrasts", "arithmetic", "powers", "pairs", "shares", "spread"),
-    *("sources", "power", "f1_search", "subgroups", "literature", "prices", "ratios", "break_even", "decisions"),
-    *("rooflines", "claims", "splits", "label_noise"),
+    *("cells", "metrics", "cost", "parity", "contrasts", "powers", "pairs", "shares", "spread"),
+    *("sources", "power", "f1_search", "subgroups", "literature", "prices", "ratios", "break_even"),
+    *("decisions", "arithmetic", "rooflines", "claims", "splits", "label_noise"),
 ]
 MEASURED = files(
     RECORDED, "bench/*/*.json", "bench/*/*.csv", "audit/*.csv", "simulated/*.csv", "neuron/*/*/*.json"
