@@ -246,6 +246,6 @@ INVERSE.putpalette([255 - value for value in range(256) for _ in range(3)])
 def test_deep_palette_and_transparent_images_are_read_right(mode: str, image: Image.Image) -> None:
     """16-bit grey is scaled and not clipped; palettes are looked up; transparency does not darken."""
     image.save(data := io.BytesIO(), "PNG")
-    pixels, *described = decode(Encoded(GOOD, GOOD, data.getvalue()), 32)[:3]
-    assert np.abs(pixels.astype(int) - RAMP).max() <= 1
-    assert described == [mode, "32x32"]
+    image = decode(Encoded(GOOD, GOOD, data.getvalue()), 32)
+    assert np.abs(image.pixels.astype(int) - RAMP).max() <= 1
+    assert (image.mode, image.size) == (mode, "32x32")

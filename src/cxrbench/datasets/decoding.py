@@ -2,25 +2,22 @@
 
 import io
 import struct
-from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from cxrbench.common.errors import UserError
-from cxrbench.common.files import ahead
+from cxrbench.common.files import ahead, cores
 from cxrbench.datasets.archives import Encoded
-from cxrbench.datasets.packed import Chunks, ImageSource
 
 RESIZE = "Pillow BILINEAR (triangle filter widened by the reduction: antialiased, no ringing)"
 FILTER = Image.Resampling.BILINEAR
-_CHUNK = 8  # files that a thread decodes at a time: handing small images over singly takes most of the time
-_AHEAD = 4  # chunks in flight per worker: this bounds memory
+_GROUP = 8  # files that a thread decodes at a time: handing small images over singly takes most of the time
+_AHEAD = 4  # groups in flight per worker: this bounds memory
 MOST_PIXELS = 64 << 20  # of an image; NIH's originals have up to 12 million
 _LONGEST_CHUNK = 2**31 - 1  # of a PNG file: RFC 2083, section 3.2
 _UNREADABLE = (OSError, EOFError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
@@ -37,50 +34,36 @@ _TINT, _TINTED = 24, 0.01  # of 255, between channels; share of pixels: a burnt-
 
 
 class Decoded(NamedTuple):
-    """An image: (pixels, pixels) uint8, and what it was before."""
+    """An image: (pixels, pixels) uint8, and what its file was."""
 
     pixels: np.ndarray
-    mode: str
-    size: str  # such as 1024x1024
+    name: str
+    mode: str = ""  # of a file, as Pillow or DICOM name it
+    size: str = ""  # of a file, such as 1024x1024
     notes: tuple[str, ...] = ()  # what was done to it that not every image needs
     bits: int | None = None  # of a 16-bit image: how many its brightest pixel has
+    crc32: int | None = None  # of an image that is reduced in steps: of its pixels after the last
+
+    def without_pixels(self) -> dict[str, Any]:
+        """The other fields, by name."""
+        return {field: value for field, value in self._asdict().items() if field != "pixels"}
 
 
-class Files(ImageSource):
-    """Images in files: a subclass gives the files and decodes one."""
+def decode_all(
+    files: Iterator[Encoded], decode: Callable[[Encoded], Decoded], workers: int | None
+) -> Iterator[list[Decoded]]:
+    """The decoded ``files`` in groups, in their order, which does not depend on the number of ``workers``
+    (None: one per core)."""
+    groups = iter(lambda: list(islice(files, _GROUP)), [])
+    # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
+    workers = workers or cores()
+    return ahead(lambda group: [decode(encoded) for encoded in group], groups, workers, _AHEAD * workers)
 
-    @abstractmethod
-    def files(self) -> Iterator[Encoded]:
-        """Yield the files in the order to be packed."""
 
-    @abstractmethod
-    def decode(self, encoded: Encoded) -> Decoded:
-        """One image; UserError naming the file when it cannot be read."""
-
-    def chunks(self) -> Chunks:
-        """Yield names and pixels; the bytes do not depend on the number of workers."""
-        self._formats: list[tuple[str, str]] = []  # mode and size of each image, in no order
-        self._noted: list[str] = []  # what was done to images, in no order
-        self._bits: dict[str, int] = {}  # by the name of a 16-bit image
-        files = self.files()
-        groups = iter(lambda: list(islice(files, _CHUNK)), [])
-        # Pillow releases the interpreter lock while it decodes and resizes: threads are enough.
-        return ahead(self._decode_all, groups, self.workers, _AHEAD * self.workers)
-
-    def _decode_all(self, files: list[Encoded]) -> tuple[list[str], np.ndarray]:
-        decoded = [self.decode(encoded) for encoded in files]
-        self._formats += [(image.mode, image.size) for image in decoded]
-        self._noted += [note for image in decoded for note in image.notes]
-        names = [encoded.name for encoded in files]
-        self._bits.update(
-            {name: image.bits for name, image in zip(names, decoded, strict=True) if image.bits}
-        )
-        return names, np.stack([image.pixels for image in decoded])
-
-    def formats(self) -> dict[str, object]:
-        """The number of images of each size and mode, for the manifest."""
-        modes, sizes = (Counter(values) for values in zip(*self._formats, strict=True))
-        return {"source_sizes": dict(sorted(sizes.items())), "source_modes": dict(sorted(modes.items()))}
+def formats(seen: pd.DataFrame) -> dict[str, object]:
+    """The number of images of each size and mode, for the manifest."""
+    counts = {name: seen[name].value_counts().sort_index() for name in ("size", "mode")}
+    return {f"source_{name}s": {key: int(count) for key, count in of.items()} for name, of in counts.items()}
 
 
 def decode(
@@ -118,7 +101,7 @@ def decode(
                 )
             small = reduce(grey, pixels, encoded.where) if reduce else reduced(grey, pixels)
             known = None if brightest is None else brightest.bit_length()
-            return Decoded(small, image.mode, f"{image.width}x{image.height}", notes, known)
+            return Decoded(small, encoded.name, image.mode, f"{image.width}x{image.height}", notes, known)
     except _UNREADABLE as error:
         kinds = " or ".join(formats)
         other = "another format" if encoded.data else "an empty file"

@@ -48,7 +48,7 @@ def decode_dicom(encoded: Encoded, pixels: int) -> Decoded:
         check_size((header.Columns, header.Rows), pixels, encoded.where)
         notes: list[str] = []
         grey = Image.fromarray(_shown(_stored(header, encoded), header, notes))
-        return Decoded(reduced(grey, pixels), kind, f"{grey.width}x{grey.height}", tuple(notes))
+        return Decoded(reduced(grey, pixels), encoded.name, kind, f"{grey.width}x{grey.height}", tuple(notes))
     except UserError:
         raise
     except _Meaningless as error:

@@ -16,9 +16,9 @@ from PIL import Image
 from cxrbench.common.errors import UserError, and_more, printable
 from cxrbench.common.files import written_aside
 from cxrbench.datasets.archives import Encoded, complete_in, found_in, read_images
-from cxrbench.datasets.decoding import RESIZE, Decoded, Files, decode, in_steps, reduced
-from cxrbench.datasets.nih_table import FINDINGS, read_nih_table
-from cxrbench.datasets.packed import Packed
+from cxrbench.datasets.decoding import RESIZE, Decoded, decode, decode_all, formats, in_steps, reduced
+from cxrbench.datasets.nih_table import read_nih_table
+from cxrbench.datasets.packed import Checked, Packed, Say
 from cxrbench.datasets.split import assign_split
 from cxrbench.study.config import NihSource
 from cxrbench.study.recipe import SPLITS
@@ -26,77 +26,81 @@ from cxrbench.study.recipe import SPLITS
 PUBLISHED_PIXELS = 1024  # pixels a side of NIH's own images
 
 
-class Images(Files):
-    """The radiographs of a :class:`NihSource`, decoded and resized in one pass over the files."""
+def present(config: NihSource) -> bool:
+    """Whether the folder has files of images."""
+    return bool(found_in(config.folder))
 
-    config: NihSource
-    findings = FINDINGS
 
-    @staticmethod
-    def present(config: NihSource) -> bool:
-        return bool(found_in(config.folder))
+def read(config: NihSource, say: Say) -> pd.DataFrame:
+    """NIH's label table."""
+    return read_nih_table()
 
-    def files(self) -> Iterator[Encoded]:
-        """Yield the PNG images below the folder: tarballs by name in their own order, then files."""
-        self._names = frozenset(read_nih_table()["image"])
-        self._checks, self._unlike = self._recorded_values(), list[str]()
-        folder = self.config.folder
-        if not (paths := complete_in(folder, "put or link NIH's images there (data/README.md)")):
-            raise UserError(f"{folder}: no PNG file and no tarball below it; put NIH's images there")
-        images = read_images(paths, self.say)
-        if (first := next(images, None)) is None:
-            raise UserError(f"{folder}: its tarballs hold no PNG; put NIH's archives there (data/README.md)")
-        return chain([first], images)
 
-    def decode(self, encoded: Encoded) -> Decoded:
-        """One of NIH's images."""
-        if encoded.name not in self._names:
+def images(config: NihSource, labels: pd.DataFrame, workers: int | None, say: Say) -> Iterator[list[Decoded]]:
+    """The PNG images below the folder: those of tarballs by name in their own order, then files.
+
+    UserError for a folder without images, and for an image that NIH's table does not have.
+    """
+    folder, known = config.folder, frozenset(labels["image"])
+    if not (paths := complete_in(folder, "put or link NIH's images there (data/README.md)")):
+        raise UserError(f"{folder}: no PNG file and no tarball below it; put NIH's images there")
+    files = read_images(paths, say)
+    if (first := next(files, None)) is None:
+        raise UserError(f"{folder}: its tarballs hold no PNG; put NIH's archives there (data/README.md)")
+
+    def decoded(encoded: Encoded) -> Decoded:
+        if encoded.name not in known:
             raise UserError(
                 f"{encoded.where}: image {printable(encoded.name)} is not in NIH's label table; "
                 "move files that are not NIH's out of the folder"
             )
-        if not self.config.steps:
-            return decode(encoded, self.config.pixels)
-        last, pixels = self.config.steps[-1], self.config.pixels
-        image = decode(encoded, last, reduce=self._in_steps)
-        if self._checks.get(encoded.name, value := check_value(image.pixels)) != value:
-            self._unlike.append(encoded.name)
-        if last == pixels:
-            return image
-        return image._replace(pixels=reduced(Image.fromarray(image.pixels), pixels))
+        return _in_steps(encoded, config) if config.steps else decode(encoded, config.pixels)
 
-    def _in_steps(self, grey: Image.Image, pixels: int, where: str) -> np.ndarray:
-        return in_steps(grey, self.config.steps, PUBLISHED_PIXELS, where)
+    return decode_all(chain([first], files), decoded, workers)
 
-    def _recorded_values(self) -> dict[str, int]:
-        """The check values of reduced images that cells were recorded from; none if none are known."""
-        if self.recorded is None or self.config.reduced is None:
-            return {}
-        return read_checks(checks_file(self.recorded, self.config.reduced))
 
-    def index(self, names: list[str]) -> pd.DataFrame:
-        """The rows of NIH's label table for ``names``, in that order, with the split of each."""
-        rows = read_nih_table().set_index("image").loc[names].reset_index()
-        rows.insert(2, "split", assign_split(rows, self.config.split, self.config.folder))
-        images = {split: int((rows["split"] == split).sum()) for split in SPLITS}
-        if self.config.expect_images not in (None, {}, images):
-            absent = sorted(self._checks.keys() - set(names))
-            first = f"{absent[0]}{and_more(len(absent) - 1)}" if absent else ""
-            which = f" ({first} of the recorded ones are missing)" if absent else ""
-            raise UserError(
-                f"{self.config.folder}: the split gives {images} images, but the config expects "
-                f"{self.config.expect_images}{which}; complete the folder, or correct expect_images"
-            )
-        return rows
+def _in_steps(encoded: Encoded, config: NihSource) -> Decoded:
+    """An image after the steps of its reduction, with their check value, made as small as is asked for."""
 
-    def describe(self) -> dict[str, object]:
-        return {
-            "folder": str(self.config.folder),
-            "split": self.config.split,
-            "resized": f"{self.config.reduced}, then {RESIZE}" if self.config.reduced else RESIZE,
-            "unlike_recorded": sorted(self._unlike),
-            **self.formats(),
-        }
+    def reduce(grey: Image.Image, pixels: int, where: str) -> np.ndarray:
+        return in_steps(grey, config.steps, PUBLISHED_PIXELS, where)
+
+    image = decode(encoded, config.steps[-1], reduce=reduce)
+    small = reduced(Image.fromarray(image.pixels), config.pixels)
+    return image._replace(pixels=small, crc32=check_value(image.pixels))
+
+
+def check(
+    config: NihSource, labels: pd.DataFrame, seen: pd.DataFrame, recorded: Path | None, say: Say
+) -> Checked:
+    """The rows of NIH's table with the split of each; UserError for other counts than the config expects.
+
+    Images that differ from those that cells were recorded from are among the facts.
+    """
+    values = {}
+    if recorded is not None and config.reduced is not None:
+        values = read_checks(checks_file(recorded, config.reduced))
+    index = labels.set_index("image").loc[seen["name"]].reset_index()
+    index.insert(2, "split", assign_split(index, config.split, config.folder))
+    counts = {split: int((index["split"] == split).sum()) for split in SPLITS}
+    if config.expect_images not in (None, {}, counts):
+        absent = sorted(values.keys() - set(seen["name"]))
+        first = f"{absent[0]}{and_more(len(absent) - 1)}" if absent else ""
+        which = f" ({first} of the recorded ones are missing)" if absent else ""
+        raise UserError(
+            f"{config.folder}: the split gives {counts} images, but the config expects "
+            f"{config.expect_images}{which}; complete the folder, or correct expect_images"
+        )
+    sums = zip(seen["name"], seen["crc32"], strict=True)
+    unlike = [name for name, value in sums if values.get(name, value) != value]
+    facts = {
+        "folder": str(config.folder),
+        "split": config.split,
+        "resized": f"{config.reduced}, then {RESIZE}" if config.reduced else RESIZE,
+        "unlike_recorded": sorted(unlike),
+        **formats(seen),
+    }
+    return Checked(index, facts)
 
 
 def checks_file(recorded: Path, reduction: str) -> Path:

@@ -5,16 +5,17 @@ age, findings, empty where a label is missing), manifest.json (source, counts, s
 were made).
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,6 @@ from pyarrow import parquet
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import (
     DISK_FULL,
-    cores,
     locked,
     sha256_file,
     sha256_json,
@@ -35,49 +35,46 @@ from cxrbench.datasets.split import part_hash
 from cxrbench.study.config import Dataset
 from cxrbench.study.recipe import SPLITS
 
+if TYPE_CHECKING:  # a packed dataset is read without a decoder
+    from cxrbench.datasets.decoding import Decoded
+
 MANIFEST, IMAGES, INDEX = "manifest.json", "images.npy", "index.parquet"
 _REPORT_EVERY = 10_000  # images
 Say = Callable[[str], None]
-Chunks = Iterator[tuple[list[str], np.ndarray]]
+_BEFORE_FINDINGS = ["image", "patient", "split", "view", "sex", "age"]  # columns of an index
 
 
-class ImageSource(ABC):
-    """Images in a fixed order; the class of source NAME is ``cxrbench.datasets.NAME.Images``."""
+class Checked(NamedTuple):
+    """What a source says about its images when all were read."""
 
-    findings: tuple[str, ...]
+    index: pd.DataFrame  # a row per image, in the order packed
+    facts: dict[str, object]  # entries of the manifest
+    odd: Mapping[str, str] = {}  # by an image's name, what only its file shows
 
-    def __init__(
-        self,
-        config: Any,
-        workers: int | None = None,
-        say: Say = lambda text: None,
-        recorded: Path | None = None,
-    ) -> None:
-        self.config, self.workers, self.say = config, workers or cores(), say
-        self.recorded = recorded  # folder of evidence whose images these may be
-        self.odd: dict[str, str] = {}  # by an image's name, what only its file shows
 
-    @staticmethod
-    @abstractmethod
-    def present(config: Any) -> bool:
+class Source(Protocol):
+    """The functions of module ``cxrbench.datasets.NAME`` for source NAME, in the order of their calls."""
+
+    def present(self, config: Any) -> bool:
         """Whether the images can be packed on this machine without a download."""
 
-    @abstractmethod
-    def chunks(self) -> Chunks:
-        """Yield names and pixels (n x H x W uint8), in the order to be packed."""
+    def read(self, config: Any, say: Say) -> Any:
+        """The labels of the source, as its two other functions take them; no image is read."""
 
-    @abstractmethod
-    def index(self, names: list[str]) -> pd.DataFrame:
-        """One row per name, in that order."""
+    def images(self, config: Any, labels: Any, workers: int | None, say: Say) -> Iterator[list[Decoded]]:
+        """The images in groups, in the order to be packed."""
 
-    @abstractmethod
-    def describe(self) -> dict[str, object]:
-        """The manifest's entries about the source; call it after `chunks` and `index`."""
+    def check(self, config: Any, labels: Any, seen: pd.DataFrame, recorded: Path | None, say: Say) -> Checked:
+        """The index of the images; UserError where they are not those of the labels.
+
+        ``seen`` has the fields of :class:`~cxrbench.datasets.decoding.Decoded` but pixels, a row per image.
+        ``recorded``: the folder of evidence whose images these may be.
+        """
 
 
-def _source(config: Dataset) -> type[ImageSource]:
+def _source(config: Dataset) -> Source:
     # Imported here: reading a packed dataset needs no decoder, and planning a build needs no medmnist.
-    return import_module(f"cxrbench.datasets.{config.source}").Images
+    return cast("Source", import_module(f"cxrbench.datasets.{config.source}"))
 
 
 def data_present(config: Dataset) -> bool:
@@ -107,7 +104,7 @@ def pack(
         try:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
-            manifest = _write(aside, name, config, _source(config)(config, workers, say, recorded), say)
+            manifest = _write(aside, name, config, workers, recorded, say)
             _put_in_place(aside, root / name)
             return manifest
         except OSError as error:
@@ -129,10 +126,16 @@ def _put_in_place(folder: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: Say) -> dict[str, Any]:
+def _write(
+    folder: Path, name: str, config: Dataset, workers: int | None, recorded: Path | None, say: Say
+) -> dict[str, Any]:
     """Write images, index and manifest of a dataset into ``folder``; return the manifest."""
-    names, moments = _write_images(folder / IMAGES, config.pixels, source, say)
-    index = source.index(names)
+    source = _source(config)
+    labels = source.read(config, say)
+    images = source.images(config, labels, workers, say)
+    seen, moments = _write_images(folder / IMAGES, config.pixels, images, say)
+    index, facts, odd = source.check(config, labels, seen, recorded, say)
+    findings = tuple(index.columns.drop(_BEFORE_FINDINGS, errors="ignore"))
     train = moments[(index["split"] == "train").to_numpy()]
     if len(train) == 0:
         if not config.scored_only:
@@ -143,20 +146,20 @@ def _write(folder: Path, name: str, config: Dataset, source: ImageSource, say: S
     mean, square = train.mean(axis=0)
     parts = {split: index[index["split"] == split] for split in SPLITS}
     sums = {file: sha256_file(folder / file) for file in (IMAGES, INDEX)}
-    look = zip(names, oddness(np.load(folder / IMAGES, mmap_mode="r"))["why"], strict=True)
-    odd = {name: ", ".join(filter(None, (source.odd.get(name), why))) for name, why in look}
+    look = zip(seen["name"], oddness(np.load(folder / IMAGES, mmap_mode="r"))["why"], strict=True)
+    odd = {name: ", ".join(filter(None, (odd.get(name), why))) for name, why in look}
     manifest = {
         "dataset": name,
         "source": config.source,
         "pixels": config.pixels,
         "settings": config.settings(),
-        **source.describe(),
+        **facts,
         "split_sha256": sha256_json(index[["image", "split"]].to_numpy().tolist()),
         "split_parts_sha256": {split: part_hash(part["image"]) for split, part in parts.items()},
         "images": {split: len(part) for split, part in parts.items()},
         "patients": {split: int(part["patient"].nunique()) for split, part in parts.items()},
-        "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in source.findings},
-        "positive_patients": _positive_patients(index, source.findings),
+        "positive_images": {f: {s: int(part[f].sum()) for s, part in parts.items()} for f in findings},
+        "positive_patients": _positive_patients(index, findings),
         "odd": {name: why for name, why in odd.items() if why},
         "sha256": sums,
         "packed": sha256_json(sums),
@@ -178,26 +181,29 @@ def _positive_patients(index: pd.DataFrame, findings: tuple[str, ...]) -> dict[s
     }
 
 
-def _write_images(path: Path, pixels: int, source: ImageSource, say: Say) -> tuple[list[str], np.ndarray]:
-    """Write the array; return the names of its images and each one's mean and mean square (n x 2)."""
-    names: list[str] = []
+def _write_images(
+    path: Path, pixels: int, groups: Iterator[list[Decoded]], say: Say
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Write the array; return the images' other fields, and each one's mean and mean square (n x 2)."""
+    seen: list[dict[str, Any]] = []
     moments: list[np.ndarray] = []
     started = time.monotonic()
     with open(path, "wb") as file:  # not a memory map: a full disk must be an error, not a killed process
         _write_header(file, 0, pixels)
-        for chunk, images in source.chunks():
-            file.write(np.ascontiguousarray(images).data)
+        for group in groups:
+            images = np.stack([image.pixels for image in group])
+            file.write(images.data)
             squares = np.square(images, dtype=np.uint16).mean(axis=(1, 2))
             moments.append(np.stack([images.mean(axis=(1, 2)), squares], axis=1))
-            before = len(names)
-            names += chunk
-            if before // _REPORT_EVERY != len(names) // _REPORT_EVERY:
-                say(f"{len(names):,} images, {len(names) / (time.monotonic() - started):.0f} per second")
+            before = len(seen)
+            seen += [image.without_pixels() for image in group]
+            if before // _REPORT_EVERY != len(seen) // _REPORT_EVERY:
+                say(f"{len(seen):,} images, {len(seen) / (time.monotonic() - started):.0f} per second")
         file.seek(0)
-        _write_header(file, len(names), pixels)
+        _write_header(file, len(seen), pixels)
         file.flush()
         os.fsync(file.fileno())
-    return names, np.concatenate(moments)
+    return pd.DataFrame(seen), np.concatenate(moments)
 
 
 def _write_header(file: BinaryIO, count: int, pixels: int) -> None:

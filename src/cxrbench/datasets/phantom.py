@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ import pandas as pd
 from PIL import Image
 
 from cxrbench.common.files import cores
+from cxrbench.datasets.decoding import Decoded
 from cxrbench.datasets.nih_table import FINDINGS, read_nih_table, wheel_file
-from cxrbench.datasets.packed import Chunks, ImageSource
+from cxrbench.datasets.packed import Checked, Say
 from cxrbench.datasets.split import choose_rows
 from cxrbench.study.config import PhantomSource
 
@@ -26,27 +28,34 @@ _Rng = np.random.Generator
 _MASKS, _SIDE, _EDGE = 200, 64, 16  # masks; pixels of the lungs in each, and around them
 
 
-class Images(ImageSource):
-    """The drawings of a :class:`PhantomSource`."""
+def present(config: PhantomSource) -> bool:
+    """True: phantoms are drawn anywhere."""
+    return True
 
-    findings = FINDINGS
 
-    @staticmethod
-    def present(config: PhantomSource) -> bool:
-        return True  # drawn anywhere
+def read(config: PhantomSource, say: Say) -> pd.DataFrame:
+    """The rows of NIH's table that are drawn."""
+    return choose_rows(read_nih_table(), config.images, config.seed)
 
-    def chunks(self) -> Chunks:
-        self.rows = choose_rows(read_nih_table(), self.config.images, self.config.seed)
-        pictures = draw(self.rows, self.config.pixels, self.config.seed, self.workers)
-        for name, picture in zip(self.rows["image"], pictures, strict=True):
-            yield [name], picture[None]
 
-    def index(self, names: list[str]) -> pd.DataFrame:
-        return self.rows  # all of them, in this order
+def images(
+    config: PhantomSource, labels: pd.DataFrame, workers: int | None, say: Say
+) -> Iterator[list[Decoded]]:
+    """A picture of each row."""
+    pictures = draw(labels, config.pixels, config.seed, workers)
+    return ([Decoded(picture, name)] for name, picture in zip(labels["image"], pictures, strict=True))
 
-    def describe(self) -> dict[str, object]:
-        split = "drawn by patient; rare findings oversampled, so prevalence is not NIH's"
-        return {"seed": self.config.seed, "split": split, "resized": "not resized: drawn at this size"}
+
+def check(
+    config: PhantomSource, labels: pd.DataFrame, seen: pd.DataFrame, recorded: Path | None, say: Say
+) -> Checked:
+    """The rows that were drawn."""
+    facts = {
+        "seed": config.seed,
+        "split": "drawn by patient; rare findings oversampled, so prevalence is not NIH's",
+        "resized": "not resized: drawn at this size",
+    }
+    return Checked(labels, facts)
 
 
 def draw(rows: pd.DataFrame, pixels: int, seed: int, workers: int | None = None) -> Iterator[np.ndarray]:
