@@ -33,7 +33,9 @@ _DIES = {("cpu", "bf16", "torch.compile")}  # on some processors (docs/decisions
 def measure_gains(setting: train.Setting, report: Report) -> list[dict[str, Any]]:
     """Return a row per way: its median paired gain over the ways before it, and its spread."""
     if setting.platform not in WAYS:
-        raise UserError(f"gains are measured on {', '.join(WAYS)}; not on '{setting.platform}'")
+        raise UserError(
+            f"--platform {setting.platform}: gains are measured on others; name one of {', '.join(WAYS)}"
+        )
     torch.compiler.reset()  # it compiles a network's code only so often, then runs it as it is
     platform = platforms.load(setting.platform, setting.threads, setting.precision)
     kind = setting.platform, setting.precision

@@ -43,7 +43,9 @@ def reproductions(recorded: Path, runs: Iterable[Path], commits: Iterable[str]) 
             ]
     repeated = [row for row in rows if row is not None]
     if not repeated:
-        raise UserError("no cell was trained again with the recorded recipe and images; name such runs")
+        raise UserError(
+            f"{recorded}: no cell of it was trained again with its recipe and images; name such runs"
+        )
     order = ["cell", "device", "started"]
     return pd.DataFrame(repeated).sort_values(order, ignore_index=True).drop_duplicates(order)
 

@@ -60,7 +60,7 @@ class InProcess:
             raise NoMemory(f"a contender ran out of the device's memory: {shortened(error)}") from None
         except Exception as error:
             self.close()
-            raise UserError(f"a contender of the benchmark died: {error}; its messages are above") from error
+            raise UserError(f"a contender of the benchmark died: {error}; see its messages above") from error
 
 
 def _make(make: Callable[..., Made], arguments: tuple[Any, ...]) -> None:

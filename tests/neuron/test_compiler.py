@@ -60,7 +60,7 @@ def test_outcomes_are_records_that_can_be_kept_and_checked(compile_here, tmp_pat
     assert cloned.returncode == 0 and "NCC_ITEN404" in cloned.stdout
     compile_here(*NETWORKS)
     other = compile_here(*NETWORKS, "--record")
-    assert other.returncode == 1 and "is of another compilation; --replace records this one" in other.stderr
+    assert other.returncode == 1 and "is of another compilation; add --replace" in other.stderr
     assert compile_here(*NETWORKS, "--record", "--replace").returncode == 0
     assert read_compiled(tmp_path / "data/recorded") == read_compiled(tmp_path / "results") != records
     for log in (tmp_path / "data/recorded/compile").rglob("*.log"):

@@ -142,7 +142,7 @@ def test_what_earlier_tries_took_is_kept(machine, make_job) -> None:
 
 
 def test_mistakes_are_one_sentence(machine, make_job) -> None:
-    with pytest.raises(UserError, match="neuron can compile ahead; on cpu there is nothing to do"):
+    with pytest.raises(UserError, match="only platform neuron compiles ahead; start"):
         precompile.precompile(make_job())
     with pytest.raises(UserError, match="neuron_parallel_compile is not on the PATH"):
         precompile.precompile(make_job(platform="neuron"))

@@ -107,7 +107,7 @@ def compare(
         )
     else:
         raise UserError(
-            "compare takes two sets of runs, A and B; quote patterns, or the shell takes them apart"
+            "`compare` takes two sets of runs, A and B; quote patterns, or the shell takes them apart"
         )
     found.notes[:0] = _networks(sources)
     if as_json:
@@ -155,10 +155,14 @@ def size_from_pilot(
     found = compare_runs(located(a), located(b), margin)
     row = next((row for row in found.rows if row["metric"] == metric), None)
     if row is None or row["difference"] is None:
-        raise UserError(f"--metric {metric}: undefined in these files; F1 takes a split val with labels")
+        raise UserError(
+            f"--metric {metric}: undefined in these files; add the images of split val (F1's "
+            "thresholds come from it), or name another metric"
+        )
     if min(row["runs_a"], row["runs_b"]) < 2:
         raise UserError(
-            "a pilot takes two runs on each side, better three; one run says nothing of their spread"
+            "--metric: a pilot takes two runs on each side, better three, because one says nothing of their "
+            "spread; add runs"
         )
     by_source = found.variances[metric, row["label"]]
     need = needs(by_source, margin, runs, patients)

@@ -131,7 +131,9 @@ def _tables() -> dict[str, list[str]]:
     """Build the paper's tables from recorded evidence; return the lines of those that are compared."""
     command = ("snakemake", "paper/generated/macros.tex", "--quiet", "--config", "run=[]")
     if subprocess.run([sys.executable, "-m", *command], stdout=sys.stderr).returncode:
-        raise UserError("the paper cannot be built from what is recorded now; the lines above say why")
+        raise UserError(
+            "`make paper-from-evidence` fails with what is recorded now; see the lines above for the cause"
+        )
     paths = {name: RESULTS / f"tables/table_{name}.csv" for name in SHOWN}
     return {name: path.read_text("utf-8").splitlines() for name, path in paths.items() if path.is_file()}
 

@@ -163,7 +163,8 @@ class Contributor:
                 )
             if isinstance(self.study.dataset(cell.dataset), TableSource):
                 raise UserError(
-                    f"{cell}: its images are your own, and predictions name images and patients: not packed"
+                    f"{cell}: its images are your own, and predictions name images and patients; "
+                    "leave it out, because it is not packed"
                 )
 
     def _check_room(self, cells: list[Cell], download: int) -> None:

@@ -40,9 +40,9 @@ def cost_table(
     """Cost.csv for the runs in ``paths`` at the prices in the file ``prices``; with ``runs`` also
     USD of a run when so many share its compilation."""
     if target_auroc is not None and not 0 <= target_auroc <= 1:
-        raise UserError(f"target AUROC is {target_auroc}: it lies between 0 and 1")
+        raise UserError(f"target AUROC is {target_auroc}; give one between 0 and 1")
     if runs is not None and runs < 1:
-        raise UserError(f"{runs} runs: a cost is shared by one run or more")
+        raise UserError(f"{runs} runs: they share the cost of a compilation; give one run or more")
     table = cost_of(hours_of(_runs_of(paths, recorded), target_auroc), read_prices(prices), pricing)
     if runs is not None:
         table["usd_amortised"] = table["usd_total"] - table["usd_compile"] + table["usd_compile"] / runs

@@ -182,7 +182,7 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
     for name, value in zip(_AMOUNTS, given[:4], strict=True):
         _amount(name, value)
     if not 0 <= given.capacity <= 1:
-        raise UserError(f"capacity is {given.capacity}: it is the share of the work, between 0 and 1")
+        raise UserError(f"capacity is {given.capacity}; give the share of the work, between 0 and 1")
     worst, best = (
         given.spend * given.capacity * (1 - end) - given.ongoing for end in (ratio.high, ratio.low)
     )

@@ -99,7 +99,9 @@ def newest(prices: pd.DataFrame, as_of: str | None = None, **where: str) -> pd.D
         try:
             prices = prices[prices["as_of"] <= ("" if as_of == UNDATED else iso_date(as_of))]
         except ValueError as error:
-            raise UserError(f"{error}, nor '{UNDATED}' (prices.as_of, or --as-of)") from None
+            raise UserError(
+                f"prices.as_of or --as-of: {error}; write one, or '{UNDATED}' for prices without a date"
+            ) from None
     wanted = np.logical_and.reduce([prices[column].to_numpy() == value for column, value in where.items()])
     rows = prices[wanted] if where else prices
     order = [column for column in (*KEY, "as_of") if column not in where]

@@ -111,7 +111,7 @@ def _unchanged(path: Path) -> Iterator[None]:
             f"the price list could not be read ({error}); {path} is unchanged: correct --price-list"
         ) from None
     except UserError as error:
-        raise UserError(f"{error}; {path} is unchanged") from None
+        raise UserError(f"{path} is unchanged: {error}") from None
     except (ValueError, IndexError, csv.Error) as error:
         raise UserError(
             f"the price list is not understood ({error}); {path} is unchanged: give AWS's list as CSV, or "
@@ -143,7 +143,9 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
         if instance not in wanted or any(row[at[name]] != value for name, value in _WANTED.items()):
             continue
         if (currency := row[at["Currency"]]) != "USD":
-            raise UserError(f"AWS prices {instance} in {currency}: only prices in USD are kept")
+            raise UserError(
+                f"AWS prices {instance} in {currency}: leave it out, because only prices in USD are kept"
+            )
         if (usd := float(row[at["PricePerUnit"]])) > 0:
             offered.setdefault(instance, {}).setdefault(usd, row[at["SKU"]])
     for instance, offers in offered.items():

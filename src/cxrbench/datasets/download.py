@@ -207,7 +207,7 @@ class _Transfers:
                 seconds = max(doubled * random.uniform(0.5, 1), min(broken.wait, 5 * options.longest_wait))
                 _say(f"{file.name}: {broken}; trying again in {seconds:.1f} s")
                 self.stop.wait(seconds)
-        raise UserError(f"{file.name}: stopped")
+        raise UserError(f"{file.name}: stopped; run the same command again to go on")
 
     def _append(self, url: str, file: RemoteFile, part: Path) -> None:
         """Request what is missing of the file and append it; start again where the server cannot continue."""

@@ -139,7 +139,7 @@ def _write(
     train = moments[(index["split"] == "train").to_numpy()]
     if len(train) == 0:
         if not config.scored_only:
-            raise UserError("the split leaves no training image; choose another split or add images")
+            raise UserError(f"{name}: the split leaves no training image; choose another split or add images")
         train = moments  # of nobody's use: a network brings the mean and deviation of its own training
     with written_aside(folder / INDEX) as path:
         index.to_parquet(path, index=False, compression="zstd")

@@ -165,7 +165,9 @@ def keep_compiled(records: Iterable[tuple[CompileRecord, Path]], root: Path, rep
         path = root / record.where
         kept = read_model(path, CompileRecord) if path.exists() else None
         if kept and kept != record and not kept.stopped and not replace:
-            raise UserError(f"{path} is of another compilation; --replace records this one in its place")
+            raise UserError(
+                f"{path} is of another compilation; add --replace to record this one in its place"
+            )
         if kept != record:
             new.append((path, record, log))
     if not new:

@@ -166,7 +166,9 @@ def check_evidence(folder: Path, cell: Cell) -> Record:
             changed = f"its sha256 differs from the one in {RECORD}: the file was changed after the run"
             raise UserError(f"{path}: {changed}; {remedy(path)}")
     if (record.status == "ok") != (record.predictions_sha256 is not None):
-        raise UserError(f"{folder}: status is '{record.status}', which does not fit its predictions")
+        raise UserError(
+            f"{folder}: status is '{record.status}', which does not fit its predictions; train the cell again"
+        )
     return record
 
 

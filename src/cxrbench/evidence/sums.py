@@ -129,7 +129,10 @@ def sign(root: Path, key: Path | None) -> Path:
     _signature_of(root).unlink(missing_ok=True)  # ssh-keygen asks before it replaces one
     command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(own), str(root / SUMS)]
     if subprocess.run(command).returncode:
-        raise UserError(f"{own}: ssh-keygen could not sign with this key; {root / SUMS} is unsigned")
+        raise UserError(
+            f"{own}: ssh-keygen could not sign with this key; {root / SUMS} is unsigned: "
+            "name another key with --key"
+        )
     return own
 
 

@@ -311,7 +311,7 @@ def _parts(config: Any, rows: pd.DataFrame, counts: dict[str, float]) -> pd.Seri
         return choose_rows(read_nih_table(), images, config.seed).set_index("image")["split"]
     if isinstance(config, NihSource):
         return assign_split(rows, config.split, config.folder).set_axis(rows["image"])
-    raise UserError("the study does not name it")
+    raise UserError("the study does not name it; add it to the config, and it is checked")
 
 
 def _count_problems(rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[str]:

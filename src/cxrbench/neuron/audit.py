@@ -53,8 +53,8 @@ def survey(
     for number, (key, facts) in enumerate(traced(_capture, missing, workers), start=1):
         if facts is None:
             raise UserError(
-                "a process that captured graphs was killed, most likely for lack of memory; finished "
-                "captures are kept: run the same command again, or name fewer networks"
+                f"{key[0]}: the process that captured its graphs was killed, most likely for lack of "
+                "memory; finished captures are kept: run the same command again, or name fewer networks"
             )
         write_json(places[key], {part: vars(counted) for part, counted in facts.items()})
         captured[key] = facts

@@ -165,7 +165,10 @@ class Campaign:
         for step in controls:
             file = _files(step)[0]
             if (graph := dumped.get(file)) is None:
-                raise UserError(f"the control {step[0]} could not be traced; without it nothing is recorded")
+                raise UserError(
+                    f"the control {step[0]} could not be traced, and without it "
+                    "nothing is recorded; run `make setup`, which installs what traces graphs"
+                )
             record, place = patient._outcome(self.graphs / file, graph, say, again=True)
             if record.status != "ok":
                 raise UserError(

@@ -64,7 +64,7 @@ class NeuronCompiler:
         words: tuple[str, ...] = (COMMAND,)
         if container:
             if not image:
-                raise UserError(f"--container needs --image: {IMAGE} behind the registry's name")
+                raise UserError(f"--container needs --image; give it {IMAGE} behind the registry's name")
             # Shared memory is 64 MB by default, which is reported to be too little for the compiler.
             words = (container, "run", "--network=none", "--shm-size=8g", image, COMMAND)
         if shutil.which(words[0]) is None:

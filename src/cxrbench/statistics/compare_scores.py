@@ -37,7 +37,7 @@ def compare_scores(
     ('equivalent', 0.0033)
     """
     if not margin > 0:
-        raise UserError(f"margin {margin:g}: a margin is above zero")
+        raise UserError(f"margin {margin:g}: a margin is above zero; give such a number")
     table = _read(path, by, columns or {})
     sides: dict[str, dict[int, Estimate]] = {}
     means = table.groupby([by, "seed"], sort=False)["score"].mean()

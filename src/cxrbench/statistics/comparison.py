@@ -144,7 +144,7 @@ def compare_runs(
     """
     for name, value in (("margin", margin), ("label_margin", label_margin)):
         if not value > 0:
-            raise UserError(f"{name} {value:g}: a margin is above zero")
+            raise UserError(f"{name} {value:g}: a margin is above zero; give such a number")
     sides = [read_runs(s, name, columns, logits, findings) for s, name in zip((a, b), names, strict=True)]
     _must_be_two(*sides)
     chosen, notes = _against(*sides) if reference else _compared(*sides)

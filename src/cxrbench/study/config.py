@@ -339,7 +339,7 @@ def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study
     """The study in a mapping; ``where`` names its file, or finds the place of a value by its keys."""
     at = where if callable(where) else lambda *keys: where
     if not isinstance(value, dict):
-        raise UserError(f"{at()}: a study is a mapping with datasets, recipes and cells")
+        raise UserError(f"{at()}: a study is a mapping; write its keys datasets, recipes and cells")
     try:
         return Study.model_validate(value)
     except ValidationError as error:

@@ -77,8 +77,7 @@ def _environment(job: Job, given: dict[str, str]) -> dict[str, str]:
     """The environment of a trial, ``given`` included; UserError where there can be none."""
     if job.platform != "neuron":
         raise UserError(
-            f"{job.cell}: only platform neuron can compile ahead; on {job.platform} there is nothing to do "
-            "before `cxrbench train`"
+            f"{job.cell}: only platform neuron compiles ahead; start `cxrbench train` at once on others"
         )
     if reason := platforms.unavailable(job.platform):
         raise UserError(f"platform neuron cannot run here: {reason}")
@@ -87,7 +86,9 @@ def _environment(job: Job, given: dict[str, str]) -> dict[str, str]:
     retries = {"NEURON_PARALLEL_COMPILE_MAX_RETRIES": "1"}
     environment = retries | os.environ | settings | given | job.environment()
     if shutil.which(TOOL, path=environment["PATH"]) is None:
-        raise UserError(f"{TOOL} is not on the PATH; it comes with torch-neuronx (requirements/neuron.txt)")
+        raise UserError(
+            f"{TOOL} is not on the PATH; install torch-neuronx, which brings it (requirements/neuron.txt)"
+        )
     return environment
 
 

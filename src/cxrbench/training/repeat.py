@@ -58,7 +58,8 @@ def first_epoch(job: Job) -> FirstEpoch:
             done = subprocess.run(command, capture_output=True, text=True, **how)  # type: ignore[call-overload]
         except subprocess.TimeoutExpired:
             raise UserError(
-                f"{job.cell}: its first epoch takes more than {job.limits.hours:g} h here"
+                f"{job.cell}: its first epoch takes more than {job.limits.hours:g} h here; "
+                "check it on a faster machine"
             ) from None
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -35,7 +35,7 @@ def get_weights(row: PublishedWeights, path: Path) -> None:
             if (digest := tensors_sha256(aside)) != row.tensors:
                 raise UserError(
                     f"{row.package}: its tensors have the sha256 {digest}, {WEIGHTS_TABLE} says "
-                    f"{row.tensors}; nothing was written"
+                    f"{row.tensors}; nothing was written: install the version that is named there"
                 )
 
 
