@@ -91,7 +91,11 @@ def test_written_prices_are_new_rows_of_today_and_old_rows_stay(table, listed):
     ("body", "cut", "message"),
     [
         (text(offer("1"), offer("2", "BBB")), 0, r"several prices of g5\.xlarge \(AAA: 1, BBB: 2\)"),
-        (text(offer("7", Currency="CNY")), 0, r"AWS prices g5\.xlarge in CNY: leave it out, because only prices in USD"),
+        (
+            text(offer("7", Currency="CNY")),
+            0,
+            r"AWS prices g5\.xlarge in CNY: leave it out, because only prices in USD",
+        ),
         (text(offer("dear")), 0, "is not understood"),
         ("<html>moved</html>", 0, r"no line has the columns of AWS's list, such as SKU\).*: give AWS's list"),
         (text(offer("1")), 40, "could not be read"),

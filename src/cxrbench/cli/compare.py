@@ -149,11 +149,11 @@ def size_from_pilot(
     from cxrbench.statistics.comparison import MEAN_NAMES, compare_runs
     from cxrbench.statistics.pilot import needs
 
-    known = list(dict.fromkeys(of for _, of in MEAN_NAMES))
-    if metric not in known:
-        raise UserError(f"--metric {metric}: no mean of it is sized{suggestion(metric, known)}")
-    found = compare_runs(located(a), located(b), margin)
-    row = next((row for row in found.rows if row["metric"] == metric), None)
+    sized_metrics = list(dict.fromkeys(sized for _, sized in MEAN_NAMES))
+    if metric not in sized_metrics:
+        raise UserError(f"--metric {metric}: no mean of it is sized{suggestion(metric, sized_metrics)}")
+    comparison = compare_runs(located(a), located(b), margin)
+    row = next((row for row in comparison.rows if row["metric"] == metric), None)
     if row is None or row["difference"] is None:
         raise UserError(
             f"--metric {metric}: undefined in these files; add the images of split val (F1's "
@@ -164,7 +164,7 @@ def size_from_pilot(
             "--metric: a pilot takes two runs on each side, better three, because one says nothing of their "
             "spread; add runs"
         )
-    by_source = found.variances[metric, row["label"]]
+    by_source = comparison.variances[metric, row["label"]]
     need = needs(by_source, margin, runs, patients)
     if as_json:
         variances = {
@@ -173,7 +173,7 @@ def size_from_pilot(
         named = {name: row[name] for name in ("metric", "label", "runs_a", "runs_b", "paired")}
         print(json.dumps([named | asdict(need) | variances], indent=1, allow_nan=False))
         return
-    for note in found.notes:
+    for note in comparison.notes:
         say(wrapped(note))
     print(wrapped(f"{words.name_of(row)}: {words.settle(need, 'pilot')}", ""))
     print("\n".join(["", *words.variance(by_source)]))
@@ -187,8 +187,8 @@ def located(source: str) -> str:
     recorded = RECORDED / source
     if not Path(source).exists() and recorded.is_dir():
         return str(recorded)
-    known = [path.relative_to(RECORDED).as_posix() for path in sorted(RECORDED.glob("*/*/*"))]
-    if source.count("/") == 2 and not Path(source).exists() and (hint := nearest(source, known)):
+    settings = [path.relative_to(RECORDED).as_posix() for path in sorted(RECORDED.glob("*/*/*"))]
+    if source.count("/") == 2 and not Path(source).exists() and (hint := nearest(source, settings)):
         raise UserError(f"{source}: there is no such folder, and no such setting is recorded{hint}")
     return source
 
@@ -210,18 +210,18 @@ def _mapped(text: str | None) -> dict[str, str]:
     if text is None:
         return {}
     pairs = [part.partition("=") for part in text.split(",")]
-    if bad := [name for name, sign, theirs in pairs if not (name.strip() and sign and theirs.strip())]:
+    if bad := [name for name, sign, column in pairs if not (name.strip() and sign and column.strip())]:
         raise UserError(f"--columns {bad[0]}: write our name, an equals sign and yours, as image=dicom_id")
-    return {name.strip(): theirs.strip() for name, _, theirs in pairs}
+    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-def _in_a_terminal(found: Comparison) -> list[str]:
+def _in_a_terminal(comparison: Comparison) -> list[str]:
     """The lines of a comparison: the answer, what to know before it is used, the table, and why."""
     from cxrbench.statistics import compare_words as words
 
-    lines = [wrapped(words.sentence(found), "")]
-    lines += [wrapped(f"- {note}") for note in found.notes]
-    head, rows = words.shown_table(found)
+    lines = [wrapped(words.sentence(comparison), "")]
+    lines += [wrapped(f"- {note}") for note in comparison.notes]
+    head, rows = words.shown_table(comparison)
     shown = _laid_out(head, rows)
     if (whole_width := len(shown[0])) > terminal_width():
         shown = _laid_out(head, rows, kept := (0, 3, 4, 6))
@@ -230,11 +230,11 @@ def _in_a_terminal(found: Comparison) -> list[str]:
             "",
             wrapped(f"Not shown in under {whole_width} columns: {hidden}. --html FILE has all.", ""),
         ]
-    lines += ["", *shown, "", wrapped(_OF_REFERENCE if found.reference else _MEANING, "")]
-    if bars := list(words.variance(found.main_variance)):
+    lines += ["", *shown, "", wrapped(_OF_REFERENCE if comparison.reference else _MEANING, "")]
+    if bars := list(words.variance(comparison.main_variance)):
         lines += ["", *bars]
-    if need := found.needs:
-        lines += ["", wrapped(words.settle(need, found.verdict), "")]
+    if need := comparison.needs:
+        lines += ["", wrapped(words.settle(need, comparison.verdict), "")]
     return lines
 
 

@@ -105,8 +105,8 @@ def _columns(config: TableSource, path: Path) -> pd.DataFrame:
     def choose(names: list[str]) -> dict[str, str | None]:
         if config.join:  # by which columns the tables are joined is known later
             return dict.fromkeys(names, "str")
-        known, findings = _used(config, f"{path}:1", names)
-        texts = [*known.values(), *config.keep, *filter(None, [config.labels])]
+        columns, findings = _used(config, f"{path}:1", names)
+        texts = [*columns.values(), *config.keep, *filter(None, [config.labels])]
         types: dict[str, str | None] = dict.fromkeys(findings.values(), "category" if kind == "CSV" else None)
         return types | dict.fromkeys((name for name in texts if name in names), "str")
 
@@ -118,7 +118,7 @@ def _columns(config: TableSource, path: Path) -> pd.DataFrame:
 
 def _used(
     config: TableSource,
-    where: str,
+    place: str,
     names: list[str],
     keys: Set[str] = frozenset(),
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -126,42 +126,44 @@ def _used(
 
     Columns in ``keys`` join tables. UserError where one is missing.
     """
-    for ours, theirs in config.columns.items():
-        if theirs not in names and (ours in KNOWN_COLUMNS or config.labels is None):
+    for our_name, column in config.columns.items():
+        if column not in names and (our_name in KNOWN_COLUMNS or config.labels is None):
             raise UserError(
-                f"{where}: no column '{theirs}', which the config has for {ours}{nearest(theirs, names)}"
+                f"{place}: no column '{column}', which the config has for {our_name}{nearest(column, names)}"
             )
-    known = {name: config.columns.get(name, name) for name in KNOWN_COLUMNS}
-    known = {ours: theirs for ours, theirs in known.items() if theirs in names}
-    if "image" not in known:
+    columns = {name: config.columns.get(name, name) for name in KNOWN_COLUMNS}
+    columns = {our_name: column for our_name, column in columns.items() if column in names}
+    if "image" not in columns:
         raise UserError(
-            f"{where}: there is no column image{_other_name('image', names)}; add one with each image's path"
+            f"{place}: there is no column image{_other_name('image', names)}; add one with each image's path"
         )
-    if "patient" not in known and config.patient is None and config.patient_pattern is None:
+    if "patient" not in columns and config.patient is None and config.patient_pattern is None:
         raise UserError(
-            f"{where}: there is no column patient{_other_name('patient', names)}; add one, or state in the "
+            f"{place}: there is no column patient{_other_name('patient', names)}; add one, or state in the "
             "config 'patient_pattern', if paths name patients, or 'patient: none': each image then counts as "
             "a patient, and intervals are too narrow"
         )
     if config.labels is not None:
         if config.labels not in names:
             raise UserError(
-                f"{where}: no column '{config.labels}', the config's labels{nearest(config.labels, names)}"
+                f"{place}: no column '{config.labels}', the config's labels{nearest(config.labels, names)}"
             )
-        return known, {}
-    renamed = {ours: theirs for ours, theirs in config.columns.items() if ours not in KNOWN_COLUMNS}
-    taken = {*known.values(), *renamed.values(), *config.keep, *keys}
-    others = [name for name in names if name not in taken]
-    findings = {name: name for name in others} | renamed
+        return columns, {}
+    renamed = {
+        our_name: column for our_name, column in config.columns.items() if our_name not in KNOWN_COLUMNS
+    }
+    taken = {*columns.values(), *renamed.values(), *config.keep, *keys}
+    unnamed = [name for name in names if name not in taken]
+    findings = {name: name for name in unnamed} | renamed
     if config.findings is not None:
         for name in config.findings:
             if name not in findings:
                 raise UserError(
-                    f"{where}: the config's finding '{name}' is not a column{nearest(name, findings)}"
+                    f"{place}: the config's finding '{name}' is not a column{nearest(name, findings)}"
                 )
         findings = {name: findings[name] for name in config.findings}
-    _check_findings(where, [*findings])
-    return known, findings
+    _check_findings(place, [*findings])
+    return columns, findings
 
 
 def _other_name(column: str, names: list[str]) -> str:
@@ -174,15 +176,15 @@ def _other_name(column: str, names: list[str]) -> str:
     return ""
 
 
-def _check_findings(where: str, findings: list[str]) -> None:
+def _check_findings(place: str, findings: list[str]) -> None:
     for name in findings:
         if name in MEANS or not name.strip() or not name.isprintable() or len(name) > 60:
             raise UserError(
-                f"{where}: no finding can be called '{shortened(name)}'; rename the column, or list the "
+                f"{place}: no finding can be called '{shortened(name)}'; rename the column, or list the "
                 f"findings under 'findings' (up to 60 printable characters, not {', '.join(MEANS)})"
             )
     if not findings:
-        raise UserError(f"{where}: there is no column of labels; add one for each finding")
+        raise UserError(f"{place}: there is no column of labels; add one for each finding")
 
 
 def _arrays(path: Path) -> pd.DataFrame:
@@ -243,28 +245,28 @@ def _joined(
 
 def _kept(config: TableSource, rows: pd.DataFrame, column: str, values: list[Any]) -> pd.DataFrame:
     """The rows whose ``column`` has one of ``values``; UserError where none has."""
-    where, wanted = _first(config), [*map(str, values)]
+    table, kept_texts = _first(config), [*map(str, values)]
     if column not in rows:
         raise UserError(
-            f"{where}: no column '{column}', which the config keeps rows by{nearest(column, rows.columns)}"
+            f"{table}: no column '{column}', which the config keeps rows by{nearest(column, rows.columns)}"
         )
-    kept = rows[rows[column].astype(str).isin(wanted)]
+    kept = rows[rows[column].astype(str).isin(kept_texts)]
     if kept.empty:
         present = ", ".join(shortened(value) for value in rows[column].unique()[:5])
         raise UserError(
-            f"{where}: no row has {column} {' or '.join(wanted)}; it has {present}: correct 'keep'"
+            f"{table}: no row has {column} {' or '.join(kept_texts)}; it has {present}: correct 'keep'"
         )
     return kept
 
 
 def _under_our_names(config: TableSource, rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
     """The rows under our names, with the patients of ``patient_pattern`` and a column for each finding."""
-    where, from_folders = str(_first(config)), not config.tables
+    whole, from_folders = str(_first(config)), not config.tables
     names = [name for name in rows if name != _CLASS] if from_folders else [*rows]
     # Classes are no columns: with 'labels' set, no column is taken for a finding.
     listed = config.model_copy(update={"labels": "image"}) if from_folders else config
-    known, findings = _used(listed, where, names, keys)
-    table = pd.DataFrame({ours: rows[theirs].fillna("") for ours, theirs in known.items()})
+    columns, findings = _used(listed, whole, names, keys)
+    table = pd.DataFrame({our_name: rows[column].fillna("") for our_name, column in columns.items()})
     if config.patient_pattern is not None:
         patients = table["image"].str.extract(f"({config.patient_pattern})", expand=True)[0]
         if (unmatched := patients.isna()).any():
@@ -275,11 +277,11 @@ def _under_our_names(config: TableSource, rows: pd.DataFrame, keys: set[str]) ->
         table["patient"] = patients
     if from_folders or config.labels is not None:
         texts = rows[_CLASS if from_folders else config.labels].fillna("")
-        return table.join(_from_lists(config, where, texts, one_finding=from_folders))
-    return table.join(pd.DataFrame({ours: rows[theirs] for ours, theirs in findings.items()}))
+        return table.join(_from_lists(config, whole, texts, one_finding=from_folders))
+    return table.join(pd.DataFrame({our_name: rows[column] for our_name, column in findings.items()}))
 
 
-def _from_lists(config: TableSource, where: str, texts: pd.Series, one_finding: bool) -> pd.DataFrame:
+def _from_lists(config: TableSource, place: str, texts: pd.Series, one_finding: bool) -> pd.DataFrame:
     """A column for each finding that the texts list: 1, 0, or NaN where a text is empty.
 
     ``one_finding``: a text is one finding.
@@ -288,12 +290,12 @@ def _from_lists(config: TableSource, where: str, texts: pd.Series, one_finding: 
     lists = [[text] if one_finding else _in_list(text) for text in distinct.categories]
     listed = sorted({finding for findings in lists for finding in findings})
     findings = config.findings or listed
-    _check_findings(where, findings)
-    wanted = [config.columns.get(name, name) for name in findings]
-    for name in wanted:
+    _check_findings(place, findings)
+    written = [config.columns.get(name, name) for name in findings]
+    for name in written:
         if name not in listed:
-            raise UserError(f"{where}: no image has the config's finding '{name}'{nearest(name, listed)}")
-    labels = np.array([[float(name in in_text) for name in wanted] for in_text in lists])
+            raise UserError(f"{place}: no image has the config's finding '{name}'{nearest(name, listed)}")
+    labels = np.array([[float(name in in_text) for name in written] for in_text in lists])
     labels[[text == "" for text in distinct.categories]] = np.nan
     return pd.DataFrame(labels[distinct.codes], texts.index, findings)
 

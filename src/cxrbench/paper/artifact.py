@@ -47,7 +47,9 @@ def main_claims(read: Results) -> pd.DataFrame:
     file, ledger = read_claims(CLAIMS), read.claims.set_index("id")
     if missing := [claim.id for claim in file.ours if claim.id not in ledger.index]:
         raise UserError(f"claims.csv is older than {CLAIMS}: it has no {missing[0]}; make it again")
-    rebuild = next((one for one in file.experiments.values() if one.command == REBUILD), None)
+    rebuild = next(
+        (experiment for experiment in file.experiments.values() if experiment.command == REBUILD), None
+    )
     took = _duration(rebuild.measured.seconds) if rebuild and rebuild.measured else "not measured"
     rows = [
         {
@@ -58,7 +60,7 @@ def main_claims(read: Results) -> pd.DataFrame:
             "Our build": _computed(ledger.loc[claim.id]),
             "Time": took,
             "Trained anew by": ", ".join(
-                name for name, one in file.experiments.items() if one.bears_on == claim.id
+                name for name, experiment in file.experiments.items() if experiment.bears_on == claim.id
             )
             or "-",
             "Refuted if": claim.refuted,
@@ -142,20 +144,22 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
 
 def _apart(cell: Cell, beside: Cell, read: Results) -> dict[int, float]:
     """The difference in macro AUROC of two cells, and of the recorded other seeds of their settings."""
-    store, apart = EvidenceStore(read.recorded), {}
+    store, differences = EvidenceStore(read.recorded), {}
     for seed in sorted(
         other.seed for other in find_cells(read.recorded) if replace(other, seed=cell.seed) == cell
     ):
-        pair = [replace(one, seed=seed) for one in (cell, beside)]
+        pair = [replace(setting, seed=seed) for setting in (cell, beside)]
         if all(map(store.record, pair)):
             first, second = (
                 np.nanmean(
-                    auroc(sample_of(read_predictions(one.folder(read.recorded) / PREDICTIONS), "test")).value
+                    auroc(
+                        sample_of(read_predictions(setting.folder(read.recorded) / PREDICTIONS), "test")
+                    ).value
                 )
-                for one in pair
+                for setting in pair
             )
-            apart[seed] = first - second
-    return apart
+            differences[seed] = first - second
+    return differences
 
 
 def _duration(seconds: float) -> str:

@@ -59,24 +59,27 @@ _SHAPES_OF_REFERENCE = "Circle: inside. Diamond: outside."
 _BAND = "Shaded: the margin."
 
 
-def write_plot(found: Comparison, path: Path) -> None:
+def write_plot(comparison: Comparison, path: Path) -> None:
     """Write the picture: an interval for each mean and finding, and the variance by source below."""
     if path.suffix.lower() not in PICTURES:
         raise UserError(f"--plot {path}: name a file that ends in {', '.join(PICTURES)}")
-    rows, variance = _drawn_rows(found), found.variance
+    rows, variance = _drawn_rows(comparison), comparison.variance
     heights = [_ROW * len(rows) + _BESIDE, *([_ROW * len(variance) + _BESIDE] if variance else [])]
     with mpl.rc_context(_STYLE | {"svg.fonttype": "path"}):
         figure = Figure((_WIDTH, sum(heights)), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-        _forest(axes[0], found, rows)
-        axes[0].set_title(f"{_SHAPES_OF_REFERENCE if found.reference else _SHAPES}", fontsize=6.5, loc="left")
+        _forest(axes[0], comparison, rows)
+        axes[0].set_title(
+            f"{_SHAPES_OF_REFERENCE if comparison.reference else _SHAPES}", fontsize=6.5, loc="left"
+        )
         if variance:
             names = [row["source"] for row in variance]
             axes[1].barh(names, [row["fraction"] or 0 for row in variance], 0.6, color=_COLOURS["mark"])
             axes[1].invert_yaxis()
             axes[1].set(
-                xlim=(0, 1), xlabel=f"fraction of the variance of {words.name_of(found.main)}'s difference"
+                xlim=(0, 1),
+                xlabel=f"fraction of the variance of {words.name_of(comparison.main)}'s difference",
             )
             axes[1].xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, 0))
             axes[1].tick_params(axis="y", length=0)
@@ -86,9 +89,9 @@ def write_plot(found: Comparison, path: Path) -> None:
             figure.savefig(aside, format=kind, dpi=200, metadata=dateless)
 
 
-def _drawn_rows(found: Comparison) -> list[dict[str, Any]]:
+def _drawn_rows(comparison: Comparison) -> list[dict[str, Any]]:
     """The rows of a forest plot: those of the main row's metric."""
-    return [row for row in found.rows if row["metric"] == found.main["metric"]]
+    return [row for row in comparison.rows if row["metric"] == comparison.main["metric"]]
 
 
 def _name(row: dict[str, Any]) -> str:
@@ -98,7 +101,7 @@ def _name(row: dict[str, Any]) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
 
 
-def _forest(axes: Axes, found: Comparison, rows: Sequence[dict[str, Any]]) -> None:
+def _forest(axes: Axes, comparison: Comparison, rows: Sequence[dict[str, Any]]) -> None:
     """Draw each row's difference with its 95 % interval, the 90 % one thicker, over its margin."""
     axes.axvline(0, color=_COLOURS["ink"], linewidth=0.6)
     for place, row in enumerate(rows):
@@ -114,14 +117,14 @@ def _forest(axes: Axes, found: Comparison, rows: Sequence[dict[str, Any]]) -> No
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel("run - mean of the reference" if found.reference else "A - B")
+    axes.set_xlabel("run - mean of the reference" if comparison.reference else "A - B")
 
 
-def write_page(found: Comparison, path: Path, sources: Sequence[str], options: str = "") -> None:
+def write_page(comparison: Comparison, path: Path, sources: Sequence[str], options: str = "") -> None:
     """Write the page; ``sources`` and ``options`` are those of the command, for its reader."""
-    head, lines = words.shown_table(found)
-    answer, grounds = words.verdict_and_grounds(found)
-    main = found.main
+    head, lines = words.shown_table(comparison)
+    answer, grounds = words.verdict_and_grounds(comparison)
+    main = comparison.main
     values = {
         "title": f"{answer}: {' against '.join(sources)}",
         "verdict": main["verdict"],
@@ -133,18 +136,18 @@ def write_page(found: Comparison, path: Path, sources: Sequence[str], options: s
         )
         if len(sources) > 1
         else f"<li><code>{escape(sources[0])}</code></li>",
-        "notes": "".join(f"<li>{escape(note)}</li>" for note in found.notes),
-        "forest": _inline(found),
+        "notes": "".join(f"<li>{escape(note)}</li>" for note in comparison.notes),
+        "forest": _inline(comparison),
         "caption": " ".join(
             [
                 "Each line is a 95 % interval, thicker within the 90 % one.",
-                *([_SHAPES_OF_REFERENCE] if found.reference else [_SHAPES, _BAND]),
+                *([_SHAPES_OF_REFERENCE] if comparison.reference else [_SHAPES, _BAND]),
             ]
         ),
-        "variance": _bars(found),
+        "variance": _bars(comparison),
         "head": "".join(f'<th scope="col">{escape(name)}</th>' for name in head),
         "rows": "".join(_row(head, line) for line in lines),
-        "report": escape(words.sentence_for_a_paper(found)),
+        "report": escape(words.sentence_for_a_paper(comparison)),
         "command": escape(f"cxrbench compare {shlex.join(sources)}{options}"),
         "version": version("cxrbench"),
     }
@@ -165,13 +168,13 @@ def _row(head: Sequence[str], line: Sequence[str]) -> str:
     return f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>'
 
 
-def _inline(found: Comparison) -> str:
+def _inline(comparison: Comparison) -> str:
     """The forest plot as part of a page, with what it shows in words."""
-    rows = _drawn_rows(found)
+    rows = _drawn_rows(comparison)
     with mpl.rc_context(_STYLE):
         figure = Figure((_WIDTH, _ROW * len(rows) + _BESIDE), layout="constrained")
         FigureCanvasAgg(figure)
-        _forest(figure.subplots(), found, rows)
+        _forest(figure.subplots(), comparison, rows)
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata=_NO_METADATA)
     svg = text.getvalue()[text.getvalue().index("<svg") :]
@@ -193,9 +196,9 @@ def _alternative(rows: Sequence[dict[str, Any]]) -> str:
     return f"Differences with 95 % intervals: {'; '.join(named)}."
 
 
-def _bars(found: Comparison) -> str:
+def _bars(comparison: Comparison) -> str:
     """The variance by source as bars, and what would settle it; nothing with one run on a side."""
-    if not (variance := found.main_variance) or found.needs is None or not sum(variance.of_means):
+    if not (variance := comparison.main_variance) or comparison.needs is None or not sum(variance.of_means):
         return ""
     bars = "".join(
         f"<dt>{row['source']} <span>{words.MEANING[row['source']]}</span></dt>"
@@ -203,7 +206,7 @@ def _bars(found: Comparison) -> str:
         for row in variance.rows()
     )
     error = sum(variance.of_means) ** 0.5
-    settled = escape(words.settle(found.needs, found.verdict))
+    settled = escape(words.settle(comparison.needs, comparison.verdict))
     return (
         "<section><h2>Why: the variance by source</h2>"
         f"<p>The standard error of the difference is {error:.4f}. Of its square:</p>"

@@ -74,8 +74,8 @@ def behind_sources(read: Results) -> pd.DataFrame:
     )
     if rows.empty:
         return rows
-    found = rows.groupby("pixels").agg(networks=("network", "nunique"), runs=("runs", "sum"))
-    return found.nlargest(1, "runs").reset_index()
+    by_size = rows.groupby("pixels").agg(networks=("network", "nunique"), runs=("runs", "sum"))
+    return by_size.nlargest(1, "runs").reset_index()
 
 
 def sources(read: Results) -> Table:
@@ -131,11 +131,11 @@ def pairs_by_setting(read: Results) -> pd.DataFrame:
     is above the preprint's."""
     rows = pairs_drawn(read)
     rows = rows[rows["changed"] == SEED]
-    found = []
+    settings = []
     for name, pairs in rows.groupby(["dataset", "architecture", "platform"]):
         f1 = pairs.loc[pairs["metric"] == "f1_macro", "difference"].abs()
-        found.append({"setting": "/".join(name), "above": f1.median() > DIFFERENCE})
-    return pd.DataFrame(found, columns=["setting", "above"])
+        settings.append({"setting": "/".join(name), "above": f1.median() > DIFFERENCE})
+    return pd.DataFrame(settings, columns=["setting", "above"])
 
 
 ARMS = {  # of a block, by the arithmetic of their recipe
@@ -165,7 +165,7 @@ def arms(read: Results) -> Table:
         "Network": "architecture",
         "Arithmetic": (
             "name",
-            lambda row: " - ".join(_arm(read, of) for of in (row.dataset_a, row.dataset_b)),
+            lambda row: " - ".join(_arm(read, dataset) for dataset in (row.dataset_a, row.dataset_b)),
         ),
         "Seeds": ("count", seeds_of),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
@@ -188,7 +188,9 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         name: recipe_of.arithmetic for name in read.study.datasets if (recipe_of := read.study.recipe(name))
     }
     sides = compared[["dataset_a", "dataset_b"]].replace(arithmetic)
-    platforms, orders = (compared[(sides == of).all(axis=1)] for of in (PLATFORMS, ORDERS[::-1]))
+    platforms, orders = (
+        compared[(sides == arms_of_pair).all(axis=1)] for arms_of_pair in (PLATFORMS, ORDERS[::-1])
+    )
     if platforms.empty:
         return pd.DataFrame()
     networks = [*platforms["architecture"]]
@@ -201,13 +203,15 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             f"{value} for `{network}`" if len(networks) > 1 else value for value, network in named
         )
 
-    apart = (WithInterval(-row.difference, -row.ci90_high, -row.ci90_low) for row in orders.itertuples())
-    found = {
+    differences_of_orders = (
+        WithInterval(-row.difference, -row.ci90_high, -row.ci90_low) for row in orders.itertuples()
+    )
+    answer = {
         "networks": " and ".join(f"`{network}`" for network in networks),
         "seeds": max(map(seeds_of, platforms.itertuples())),
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
         "differences": each(text(difference(row, "ci90"), "difference") for row in platforms.itertuples()),
-        "orders": each(text(one, "difference") for one in apart),
+        "orders": each(text(of_orders, "difference") for of_orders in differences_of_orders),
         "beyond": each(
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
             for row in beyond.itertuples()
@@ -218,7 +222,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         ),
         "further": ((beyond["ci_low"] > 0) | (beyond["ci_high"] < 0)).sum(),
     }
-    return pd.DataFrame([found])
+    return pd.DataFrame([answer])
 
 
 def _sizes(rows: pd.DataFrame, kind: str, metric: str) -> pd.Series:
@@ -241,15 +245,15 @@ def precisions_of_most_seeds(read: Results) -> pd.DataFrame:
     the precisions, the seeds, their verdict, and the networks with their differences. None without any."""
     rows = read.contrasts
     rows = rows[(rows["differs"] == PRECISION) & (rows["label"] == ENDPOINT) & ~rows["drawn"]]
-    alike = [row for row in rows.itertuples() if row.same_processor_by_seed]
-    most = max(map(seeds_of, alike), default=0)
-    chosen = [row for row in alike if seeds_of(row) == most]
+    on_one_processor = [row for row in rows.itertuples() if row.same_processor_by_seed]
+    most = max(map(seeds_of, on_one_processor), default=0)
+    chosen = [row for row in on_one_processor if seeds_of(row) == most]
     if not chosen:
         return pd.DataFrame()
     verdicts = {row.verdict for row in chosen}
     sides = chosen[0].dataset_a, chosen[0].dataset_b
     first, second = (read.study.recipe(name).precision for name in sides)
-    found = {
+    answer = {
         "first": first,
         "second": second,
         "seeds": most,
@@ -260,4 +264,4 @@ def precisions_of_most_seeds(read: Results) -> pd.DataFrame:
             f"{text(difference(row, 'ci90'), 'difference')} for `{row.architecture}`" for row in chosen
         ),
     }
-    return pd.DataFrame([found])
+    return pd.DataFrame([answer])

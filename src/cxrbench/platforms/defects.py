@@ -59,8 +59,8 @@ class Defect:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.operator, _, rest = text.partition(":")
-        self.kind, _, self.place = rest.partition(":")
+        self.operator, _, kind_and_place = text.partition(":")
+        self.kind, _, self.place = kind_and_place.partition(":")
         if self.operator not in OPERATORS or self.kind not in KINDS or self.place not in ("", *PLACES):
             raise NoSuchDefect(
                 f"there is no defect '{text}'; give OPERATOR:KIND or OPERATOR:KIND:PLACE, with "
@@ -71,7 +71,9 @@ class Defect:
         """Plant it in one such operator of a network; the name of its module, of a weight for the rest."""
         if self.operator in MODULES:
             return self._in_module(stepped)
-        name, weight = next((name, of) for name, of in stepped.network.named_parameters() if of.dim() > 1)
+        name, weight = next(
+            (name, candidate) for name, candidate in stepped.network.named_parameters() if candidate.dim() > 1
+        )
         if self.operator == "adamw":
             self._change(stepped.optimizer, "step", weight)
             return name.rpartition(".")[0]
@@ -82,7 +84,9 @@ class Defect:
 
     def _in_module(self, stepped: Stepped) -> str:
         fits = MODULES[self.operator]
-        modules = [(name, of) for name, of in innermost(stepped.network).items() if fits(of)]
+        modules = [
+            (name, module_of) for name, module_of in innermost(stepped.network).items() if fits(module_of)
+        ]
         if not modules:
             raise NoSuchDefect(f"this network has no {self.operator}; choose another defect or network")
         weight = next(iter(modules[0][1].parameters()), None)
@@ -115,9 +119,9 @@ class Defect:
         """Make what a method changes in a tensor wrong."""
         right, keep = getattr(owner, method), _in_place(self.wrong(channel=0), tensor)
 
-        def wrongly(*given: Any, **named: Any) -> Any:
+        def wrongly(*positional: Any, **named: Any) -> Any:
             keep(True)
-            result = right(*given, **named)
+            result = right(*positional, **named)
             keep(False)
             return result
 
@@ -140,13 +144,13 @@ class Defect:
         def border(tensor: Tensor) -> Tensor:
             rows = tensor.dim() - 2
             last = rows if rows > 1 and tensor.shape[rows] > 1 else along(tensor)
-            others = [of for of in range(tensor.dim()) if of != last]
+            other_dimensions = [dimension for dimension in range(tensor.dim()) if dimension != last]
             # The last row that has values: a stride leaves others at zero, where nothing would be missing.
             place = torch.arange(tensor.shape[last], device=tensor.device)
-            sums = tensor.detach().abs().sum(others) if others else tensor.detach().abs()
+            sums = tensor.detach().abs().sum(other_dimensions) if other_dimensions else tensor.detach().abs()
             written = place != (place * (sums > 0)).max()
             return tensor * written.to(tensor.dtype).view(
-                [-1 if of == last else 1 for of in range(tensor.dim())]
+                [-1 if dimension == last else 1 for dimension in range(tensor.dim())]
             )
 
         return {
@@ -160,10 +164,10 @@ class Defect:
 
 def _passed(tensor: Tensor, wrong: Wrong) -> Tensor:
     """The tensor itself, with a gradient that is made wrong."""
-    own = tensor.clone()
-    if own.requires_grad:
-        own.register_hook(wrong)
-    return own
+    copy = tensor.clone()
+    if copy.requires_grad:
+        copy.register_hook(wrong)
+    return copy
 
 
 def _in_place(wrong: Wrong, tensor: Tensor) -> Callable[[bool], None]:

@@ -51,19 +51,19 @@ class TensorDifference(NamedTuple):
 def tensor_difference(operator: str, tensor: str, exact: Tensor, value: Tensor) -> TensorDifference:
     """The difference of ``value`` from ``exact``; infinite where it is not finite or has another shape."""
     size = tuple(exact.shape)
-    given = on_host(value)
-    if given.shape != exact.shape:
+    computed = on_host(value)
+    if computed.shape != exact.shape:
         return TensorDifference(operator, tensor, float("inf"), float("inf"), size)
-    exact, given = exact.detach().reshape(-1), given.reshape(-1)
+    exact, computed = exact.detach().reshape(-1), computed.reshape(-1)
     square = float(exact @ exact)
     if square == 0:
-        wrong = float("inf") if bool(given.any()) else 0.0
+        wrong = float("inf") if bool(computed.any()) else 0.0
         return TensorDifference(operator, tensor, wrong, wrong, size)
-    along = float(exact @ given) / square
-    apart = float((given - along * exact).norm()) / square**0.5
-    if not math.isfinite(apart):  # one NaN or infinity among the values is enough
+    scale = float(exact @ computed) / square
+    residual = float((computed - scale * exact).norm()) / square**0.5
+    if not math.isfinite(residual):  # one NaN or infinity among the values is enough
         return TensorDifference(operator, tensor, float("inf"), float("inf"), size)
-    return TensorDifference(operator, tensor, apart, abs(along - 1), size)
+    return TensorDifference(operator, tensor, residual, abs(scale - 1), size)
 
 
 def change(operator: str, tensor: str, before: Tensor, exact: Tensor, value: Tensor) -> TensorDifference:
@@ -103,9 +103,9 @@ def innermost(network: nn.Module) -> dict[str, nn.Module]:
     """The modules that have no children, by name; without those that only pass on what they get."""
     named = network.named_modules()
     return {
-        name: of
-        for name, of in named
-        if not [*of.children()] and not isinstance(of, nn.Identity | nn.Sequential)
+        name: module
+        for name, module in named
+        if not [*module.children()] and not isinstance(module, nn.Identity | nn.Sequential)
     }
 
 
@@ -126,18 +126,18 @@ class Followed:
         for handle in self._handles:
             handle.remove()
 
-    def _enter(self, name: str, module: nn.Module, given: Any, named: Any) -> Any:
-        flat, structure = tree_flatten((given, named))
+    def _enter(self, name: str, module: nn.Module, positional: Any, named: Any) -> Any:
+        flat, structure = tree_flatten((positional, named))
         # Its own copies, so that a gradient is of this call alone; a second one, for it may work in place.
-        own = [value.clone() if _floats(value) else value for value in flat]
-        kept = [value.detach().clone() if isinstance(value, Tensor) else value for value in own]
+        copies = [value.clone() if _floats(value) else value for value in flat]
+        kept = [value.detach().clone() if isinstance(value, Tensor) else value for value in copies]
         call = Call(name, structure, kept)
-        _keep_gradients(own, call.given_gradients)
+        _keep_gradients(copies, call.given_gradients)
         self.calls.append(call)
         self._running.append(call)
-        return tree_unflatten(own, structure)
+        return tree_unflatten(copies, structure)
 
-    def _leave(self, module: nn.Module, given: Any, named: Any, returned: Any) -> None:
+    def _leave(self, module: nn.Module, positional: Any, named: Any, returned: Any) -> None:
         call = self._running.pop()
         flat, call.returns = tree_flatten(returned)
         call.returned = [value.detach().clone() if isinstance(value, Tensor) else value for value in flat]
@@ -147,7 +147,9 @@ class Followed:
 def _keep_gradients(values: list[Any], into: dict[int, Tensor]) -> None:
     for place, value in enumerate(values):
         if _floats(value) and value.requires_grad:
-            value.register_hook(lambda gradient, at=place: into.update({at: gradient.detach().clone()}))
+            value.register_hook(
+                lambda gradient, position=place: into.update({position: gradient.detach().clone()})
+            )
 
 
 # -- each operator again, exactly ------------------------------------------------------------------
@@ -165,12 +167,14 @@ class Exact:
         self._loss, self._biased = loss, biased
         self._batch = tree_map(lambda value: on_host(value) if isinstance(value, Tensor) else value, batch)
         names = dict(network.named_modules())
-        self._labels = {name: f"{name or 'network'} ({type(of).__name__})" for name, of in names.items()}
+        self._labels = {
+            name: f"{name or 'network'} ({type(module).__name__})" for name, module in names.items()
+        }
 
     def label(self, tensor: str) -> tuple[str, str]:
         """The operator that has the weight or buffer of this name, and its own name there."""
-        module, _, own = tensor.rpartition(".")
-        return self._labels[module], own
+        module, _, weight = tensor.rpartition(".")
+        return self._labels[module], weight
 
     def of_calls(
         self, calls: list[Call], gradients: dict[str, Tensor], buffers: dict[str, Tensor], loss: Tensor
@@ -192,28 +196,29 @@ class Exact:
         sums = {call.module: _terms(call, network) for call in calls}
         yield from self._between(calls, network, exact, loss)
         for name, gradient in gradients.items():
-            operator, own = self.label(name)
-            found = tensor_difference(operator, f"gradient of {own}", exact[name], gradient)
+            operator, weight = self.label(name)
+            difference = tensor_difference(operator, f"gradient of {weight}", exact[name], gradient)
             terms = sums.get(name.rpartition(".")[0], 0) if gradient.dim() == 1 else 0
-            yield found._replace(floor=2 * _BF16 * terms**0.5)  # n roundings, of which half cancel by chance
+            # n roundings, of which half cancel by chance
+            yield difference._replace(floor=2 * _BF16 * terms**0.5)
         for name, value in network.named_buffers():
-            operator, own = self.label(name)
+            operator, weight = self.label(name)
             if name in buffers and value.is_floating_point():
-                yield change(operator, f"change of {own}", before[name], value, buffers[name])
+                yield change(operator, f"change of {weight}", before[name], value, buffers[name])
             elif name in buffers and not torch.equal(value, buffers[name].cpu()):
-                yield TensorDifference(operator, own, float("inf"), float("inf"), tuple(value.shape))
+                yield TensorDifference(operator, weight, float("inf"), float("inf"), tuple(value.shape))
 
     def _of_call(
         self, call: Call, network: nn.Module, exact: dict[str, Tensor]
     ) -> Iterator[TensorDifference]:
         """Yield the differences of what an innermost module returned, and of the gradient of what it got."""
         module, operator = network.get_submodule(call.module), self._labels[call.module]
-        given = [on_host(value) if _floats(value) else value for value in call.given]
+        arguments = [on_host(value) if _floats(value) else value for value in call.given]
         for place in call.given_gradients:
-            given[place].requires_grad_()
+            arguments[place].requires_grad_()
         # Clones: a module that works in place must not be given a leaf.
-        own = [value.clone() if _floats(value) else value for value in given]
-        positional, named = tree_unflatten(own, call.structure)
+        copies = [value.clone() if _floats(value) else value for value in arguments]
+        positional, named = tree_unflatten(copies, call.structure)
         returned = tree_flatten(module(*positional, **named))[0]
         for place, value in enumerate(returned):
             if _floats(value):
@@ -222,15 +227,15 @@ class Exact:
         weights = {
             name: weight for name, weight in module.named_parameters(call.module) if weight.requires_grad
         }
-        inputs = [given[place] for place in call.given_gradients]
-        if not outputs or not (wanted := [*inputs, *weights.values()]):
+        inputs = [arguments[place] for place in call.given_gradients]
+        if not outputs or not (differentiated := [*inputs, *weights.values()]):
             return
         of_outputs = [on_host(gradient) for gradient in call.returned_gradients.values()]
-        found = torch.autograd.grad(outputs, wanted, of_outputs, allow_unused=True)
-        for (place, gradient), value in zip(call.given_gradients.items(), found, strict=False):
-            right = torch.zeros_like(given[place]) if value is None else value
+        exact_gradients = torch.autograd.grad(outputs, differentiated, of_outputs, allow_unused=True)
+        for (place, gradient), value in zip(call.given_gradients.items(), exact_gradients, strict=False):
+            right = torch.zeros_like(arguments[place]) if value is None else value
             yield tensor_difference(operator, f"gradient of its input{_number(place)}", right, gradient)
-        for name, value in zip(weights, found[len(inputs) :], strict=True):
+        for name, value in zip(weights, exact_gradients[len(inputs) :], strict=True):
             if value is not None:
                 exact[name] = exact.get(name, 0) + value
 
@@ -238,14 +243,14 @@ class Exact:
         self, calls: list[Call], network: nn.Module, exact: dict[str, Tensor], loss: Tensor
     ) -> Iterator[TensorDifference]:
         """Yield the differences of what lies between the modules, which return what they did there."""
-        found: list[TensorDifference] = []
+        differences: list[TensorDifference] = []
         waiting = {name: [call for call in calls if call.module == name] for name in innermost(network)}
         for name, module in innermost(network).items():
-            module.forward = partial(self._again, waiting[name], found)  # type: ignore[method-assign]
+            module.forward = partial(self._again, waiting[name], differences)  # type: ignore[method-assign]
         right = self._loss(network, self._batch)
         right.backward()
         missed = [call for of_module in waiting.values() for call in of_module]
-        yield from found
+        yield from differences
         yield tensor_difference(LOSS, "value", right.detach().reshape(1), loss.reshape(1))
         for call in missed:
             yield TensorDifference(self._labels[call.module], "call", float("inf"), float("inf"), ())
@@ -253,18 +258,20 @@ class Exact:
             if weight.grad is not None:
                 exact[name] = exact.get(name, 0) + weight.grad
 
-    def _again(self, calls: list[Call], found: list[TensorDifference], *given: Any, **named: Any) -> Any:
+    def _again(
+        self, calls: list[Call], differences: list[TensorDifference], *positional: Any, **named: Any
+    ) -> Any:
         """The output of the module's next call; any other input is noted."""
         call = calls.pop(0)
-        flat = tree_flatten((given, named))[0]
+        flat = tree_flatten((positional, named))[0]
         before = f"what leads to {self._labels[call.module]}"
         for place, (right, value) in enumerate(zip(flat, call.given, strict=True)):
             if _floats(right):
-                found.append(tensor_difference(before, f"its input{_number(place)}", right, value))
+                differences.append(tensor_difference(before, f"its input{_number(place)}", right, value))
         follows = f"what follows {self._labels[call.module]}"
         tensors = [value if _floats(value) else torch.zeros(()) for value in flat]
         needed = torch.zeros((), requires_grad=True)  # or a first module's output would need no gradient
-        returned = _Returned.apply(call, follows, found, needed, *tensors)
+        returned = _Returned.apply(call, follows, differences, needed, *tensors)
         return tree_unflatten(list(returned), call.returns)
 
     def whole(self, gradients: dict[str, Tensor]) -> Iterator[TensorDifference]:
@@ -273,27 +280,29 @@ class Exact:
         self._loss(network, self._batch).backward()
         for name, weight in network.named_parameters():
             if name in gradients and weight.grad is not None:
-                operator, own = self.label(name)
-                yield tensor_difference(operator, f"{own}, {WHOLE}", weight.grad, gradients[name])
+                operator, name_there = self.label(name)
+                yield tensor_difference(operator, f"{name_there}, {WHOLE}", weight.grad, gradients[name])
 
 
 class _Returned(torch.autograd.Function):
     """What a module returned on the device; backward, the gradient that it gave on there."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, follows: str, found: list[TensorDifference], *given: Tensor) -> Any:
-        ctx.call, ctx.follows, ctx.found = call, follows, found
-        ctx.shapes = [tensor.shape for tensor in given[1:]]
+    def forward(
+        ctx: Any, call: Call, follows: str, differences: list[TensorDifference], *tensors: Tensor
+    ) -> Any:
+        ctx.call, ctx.follows, ctx.found = call, follows, differences
+        ctx.shapes = [tensor.shape for tensor in tensors[1:]]
         return tuple(on_host(value) if _floats(value) else value for value in call.returned)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # type: ignore[override]
         call = ctx.call
-        for place, right in enumerate(gradients):
+        for place, exact in enumerate(gradients):
             if place in call.returned_gradients:
-                given = call.returned_gradients[place]
-                what = f"gradient of the output{_number(place)}"
-                ctx.found.append(tensor_difference(ctx.follows, what, right, given))
+                computed = call.returned_gradients[place]
+                tensor = f"gradient of the output{_number(place)}"
+                ctx.found.append(tensor_difference(ctx.follows, tensor, exact, computed))
         passed = [
             on_host(call.given_gradients[place]) if place in call.given_gradients else torch.zeros(shape)
             for place, shape in enumerate(ctx.shapes)
@@ -324,7 +333,7 @@ def _statistics(module: nn.Module) -> Tensor | None:
     return None
 
 
-def _divide_by_all(module: Any, before: Tensor, given: Tensor) -> None:
-    values = given.numel() / given.shape[1]
+def _divide_by_all(module: Any, before: Tensor, values: Tensor) -> None:
+    count = values.numel() / values.shape[1]
     kept = (1 - module.momentum) * before
-    module.running_var.copy_(kept + (module.running_var - kept) * (values - 1) / values)
+    module.running_var.copy_(kept + (module.running_var - kept) * (count - 1) / count)

@@ -76,9 +76,9 @@ class _Tensors:
             _copies(network.named_parameters()),
             _copies(network.named_buffers()),
             {
-                name: _copies((kind, state[of][kind]) for kind in _MOMENTS if kind in state[of])
-                for name, of in network.named_parameters()
-                if of in state
+                name: _copies((kind, state[weight][kind]) for kind in _MOMENTS if kind in state[weight])
+                for name, weight in network.named_parameters()
+                if weight in state
             },
             _copies(stepped.averaged.state.items()) if stepped.averaged else {},
         )
@@ -97,9 +97,9 @@ def judge(
     Without ``compare`` the steps are taken, and nothing is compared.
     """
     *earlier, batch = batches
-    for one in earlier:
+    for earlier_batch in earlier:
         start.given_to(stepped)
-        stepped.take(one)
+        stepped.take(earlier_batch)
     exact = Exact(start.network, stepped.loss, batch, stepped.platform.biased_variance)
     start.given_to(stepped)
     followed = Followed(stepped.network)
@@ -107,10 +107,10 @@ def judge(
     followed.end()
     stepped.platform.synchronise()
     buffers = _copies(stepped.network.named_buffers())
-    found = list[TensorDifference]()
+    differences = list[TensorDifference]()
     if compare:
-        found += _of_batch(start.batch, batch)
-        found += exact.of_calls(followed.calls, _gradients(stepped.network), buffers, loss)
+        differences += _of_batch(start.batch, batch)
+        differences += exact.of_calls(followed.calls, _gradients(stepped.network), buffers, loss)
     del followed
     for _ in range(1 if stepped.platform.device.type == "cpu" else _REPLAYED):
         start.given_to(stepped)
@@ -118,8 +118,8 @@ def judge(
         stepped.take(batch)
     after, gradients = _Tensors.of(stepped), _gradients(stepped.network)
     if compare:
-        found += [*exact.whole(gradients), *_updates(stepped, exact, before, after, gradients)]
-    return found, _digest([*gradients.values(), *after.weights.values(), *after.averaged.values()])
+        differences += [*exact.whole(gradients), *_updates(stepped, exact, before, after, gradients)]
+    return differences, _digest([*gradients.values(), *after.weights.values(), *after.averaged.values()])
 
 
 def _of_batch(exact: Any, batch: Any) -> Iterator[TensorDifference]:
@@ -130,8 +130,8 @@ def _of_batch(exact: Any, batch: Any) -> Iterator[TensorDifference]:
 
 
 def _gradients(network: nn.Module) -> dict[str, Tensor]:
-    named = network.named_parameters()
-    return _copies((name, of.grad) for name, of in named if of.grad is not None)
+    weights = network.named_parameters()
+    return _copies((name, weight.grad) for name, weight in weights if weight.grad is not None)
 
 
 def _digest(tensors: list[Tensor]) -> str:
@@ -145,20 +145,22 @@ def _updates(
     stepped: Stepped, exact: Exact, before: _Tensors, after: _Tensors, gradients: dict[str, Tensor]
 ) -> Iterator[TensorDifference]:
     """Yield the differences of AdamW and of the average, from the gradients and moments that were there."""
-    names = {of: name for name, of in stepped.network.named_parameters()}
+    names = {parameter: name for name, parameter in stepped.network.named_parameters()}
     for group in stepped.optimizer.param_groups:
-        for of in group["params"]:
-            if (name := names[of]) not in gradients or not before.moments.get(name):
+        for parameter in group["params"]:
+            if (name := names[parameter]) not in gradients or not before.moments.get(name):
                 continue
-            taken = stepped.optimizer.state[of].get("step", group.get("step"))
+            taken = stepped.optimizer.state[parameter].get("step", group.get("step"))
             weight, gradient = before.weights[name].double(), gradients[name].double()
             moments = {kind: moment.double() for kind, moment in before.moments[name].items()}
             right = _adamw(group, int(taken), weight, gradient, moments)
-            operator, own = exact.label(name)
+            operator, name_there = exact.label(name)
             operator = f"{type(stepped.optimizer).__name__} on {operator}"
-            yield change(operator, f"update of {own}", weight, right[0], after.weights[name])
+            yield change(operator, f"update of {name_there}", weight, right[0], after.weights[name])
             for kind, moment in zip(_MOMENTS, right[1:], strict=True):
-                yield tensor_difference(operator, f"{kind} of {own}", moment, after.moments[name][kind])
+                yield tensor_difference(
+                    operator, f"{kind} of {name_there}", moment, after.moments[name][kind]
+                )
     now = after.weights | after.buffers
     for name, average in after.averaged.items():
         if average.is_floating_point():
@@ -170,8 +172,8 @@ def _adamw(
     group: dict[str, Any], taken: int, weight: Tensor, gradient: Tensor, moments: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A weight and both moments after AdamW's step ``taken`` (from 1), in float64."""
-    rate, decay, (one, two) = float(group["lr"]), group["weight_decay"], group.get("betas", _BETAS)
-    mean = one * moments["exp_avg"] + (1 - one) * gradient
-    square = two * moments["exp_avg_sq"] + (1 - two) * gradient**2
-    root = (square / (1 - two**taken)).sqrt() + group.get("eps", _EPSILON)
-    return weight - rate * (decay * weight + mean / (1 - one**taken) / root), mean, square
+    rate, decay, (beta1, beta2) = float(group["lr"]), group["weight_decay"], group.get("betas", _BETAS)
+    mean = beta1 * moments["exp_avg"] + (1 - beta1) * gradient
+    square = beta2 * moments["exp_avg_sq"] + (1 - beta2) * gradient**2
+    root = (square / (1 - beta2**taken)).sqrt() + group.get("eps", _EPSILON)
+    return weight - rate * (decay * weight + mean / (1 - beta1**taken) / root), mean, square

@@ -55,7 +55,7 @@ def with_spreads(scored: ScoresByCell, cells: Sequence[Cell]) -> tuple[dict[Cell
 def _compared(estimate: CellEstimate, distinct: list[CellEstimate]) -> CellEstimate:
     """The metrics that are compared; names and labels of images are those of the equal one in ``distinct``,
     which gains it where there is none."""
-    equal = next((other for other in distinct if other.same_images(estimate)), None)
+    equal = next((estimated for estimated in distinct if estimated.same_images(estimate)), None)
     sample = replace(equal.sample, scores=estimate.sample.scores) if equal else estimate.sample
     compared = replace(estimate.only(*COMPARED, *DEFINITIONS), sample=sample, parts={})
     distinct += [] if equal else [compared]
@@ -116,7 +116,7 @@ def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.Data
             of_images = settings.setdefault(packed[str(cell)], {})
             name = f"{cell.dataset}/{cell.architecture}/{cell.platform}"
             of_images.setdefault(name, {})[cell.seed] = (scores.estimate, scores.halves)
-    most = max(settings.values(), key=lambda of: sum(map(len, of.values())), default={})
+    most = max(settings.values(), key=lambda runs: sum(map(len, runs.values())), default={})
     enough = {name: set(seeds) for name, seeds in most.items() if len(seeds) >= MIN_RUNS}
     ran_on = dict(zip(real["cell"], real["processor"], strict=True))
     arms = [name for name in enough if study.dataset(name.split("/")[0]).block]
@@ -135,11 +135,11 @@ def blocks_of_settings(
         dataset, network, platform = name.split("/")
         recipe = study.recipe(dataset).model_dump()
         value = recipe.pop(kind)
-        where = tuple(ran_on[f"{name}/seed{seed}"] for seed in sorted(numbers))
+        processors = tuple(ran_on[f"{name}/seed{seed}"] for seed in sorted(numbers))
         block = study.dataset(dataset).block
-        alike = (kind, network, platform, block, str(recipe), tuple(sorted(numbers)), where)
-        blocks.setdefault(alike, {}).setdefault(value, name)
-    return {of[:2]: [*names.values()] for of, names in blocks.items() if len(names) > 1}
+        kind_of_block = (kind, network, platform, block, str(recipe), tuple(sorted(numbers)), processors)
+        blocks.setdefault(kind_of_block, {}).setdefault(value, name)
+    return {block_of[:2]: [*names.values()] for block_of, names in blocks.items() if len(names) > 1}
 
 
 def _parity(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -171,7 +171,7 @@ def _contrasts(estimates: dict[Cell, CellEstimate], cells: pd.DataFrame, study: 
         columns = rows[[f"dataset_{side}", "architecture", "platform", f"seeds_{side}"]]
         seeds = [_seeds("/".join(row[:3]), row[3]) for row in columns.itertuples(index=False, name=None)]
         sides.append([[ran_on[cell] for cell in group] for group in seeds])
-        rows[f"processors_{side}"] = [processors_in_words(of) for of in sides[-1]]
+        rows[f"processors_{side}"] = [processors_in_words(processors) for processors in sides[-1]]
     same = [a == b for a, b in zip(*sides, strict=True)]
     rows["same_processor_by_seed"] = (rows["seeds_a"] == rows["seeds_b"]) & np.array(same, bool)
     return rows

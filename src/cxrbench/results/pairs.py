@@ -152,21 +152,23 @@ def contrasts(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping[
             first, second = datasets[a], datasets[b]
             if block:
                 shared = _on_one_processor(ran_on, [f"{name}/{architecture}/{platform}" for name in (a, b)])
-                first, second = ({seed: of[seed] for seed in of if seed in shared} for of in (first, second))
+                first, second = (
+                    {seed: runs[seed] for seed in runs if seed in shared} for runs in (first, second)
+                )
             place = dict(zip(CONTRAST_COLUMNS, (architecture, platform, a, b, differs), strict=False))
             rows += [place | row for row in _contrast(first, second, margins if differs in JUDGED else None)]
     table = pd.DataFrame(rows, columns=CONTRAST_COLUMNS)
     for setting in JUDGED:
-        of = (table["differs"] == setting) & (table["label"] == ENDPOINT)
-        table.loc[of, "p_family"] = p_family(table[of])
+        judged = (table["differs"] == setting) & (table["label"] == ENDPOINT)
+        table.loc[judged, "p_family"] = p_family(table[judged])
     return table
 
 
 def _on_one_processor(ran_on: Mapping[str, str], settings: list[str]) -> set[int]:
     """The seeds that two settings (dataset/architecture/platform) both ran on one processor."""
     seeds = [
-        {(name.rsplit("/seed", 1)[1], on) for name, on in ran_on.items() if name.startswith(f"{of}/")}
-        for of in settings
+        {(cell.rsplit("/seed", 1)[1], ran_on[cell]) for cell in ran_on if cell.startswith(f"{setting}/")}
+        for setting in settings
     ]
     return {int(seed) for seed, _ in set.intersection(*seeds)}
 
@@ -186,7 +188,9 @@ def arithmetic(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping
             arms = blocks.setdefault((block, cell.architecture, cell.platform), {})
             arms.setdefault(arm, {})[cell.seed] = scores
     datasets: dict[str, str] = {
-        study.recipe(of).arithmetic: of for of in study.datasets if study.dataset(of).block
+        study.recipe(dataset).arithmetic: dataset
+        for dataset in study.datasets
+        if study.dataset(dataset).block
     }
     rows = []
     for (_, network, platform), arms in blocks.items():
@@ -239,9 +243,11 @@ def powers(cells: Mapping[Cell, CellEstimate], judged: pd.DataFrame) -> pd.DataF
         place = {name: row[name] for name in POWER_COLUMNS if name in row}
         for count in range(FEWEST_SEEDS, MOST_SEEDS + 1):
             design = Design(variance.patients, count)
-            found = {name: power(case, design, row["margin"]) for name, case in cases.items()}
+            power_of = {name: power(case, design, row["margin"]) for name, case in cases.items()}
             subsets = _subsets(a, b, count, row["margin"])
-            rows.append(place | {"seeds": count, "patients": variance.patients, "subsets": subsets} | found)
+            rows.append(
+                place | {"seeds": count, "patients": variance.patients, "subsets": subsets} | power_of
+            )
     return pd.DataFrame(rows, columns=POWER_COLUMNS)
 
 
@@ -255,8 +261,8 @@ def _subsets(a: Mapping[int, Estimate], b: Mapping[int, Estimate], count: int, m
     if count > len(a) - FEWEST_SEEDS:
         return float("nan")
     chosen = _choices([*a], count)
-    found = (between_platforms({s: a[s] for s in of}, {s: b[s] for s in of}) for of in chosen)
-    ends = np.array([difference.interval(1 - 2 * ALPHA) for difference in found])
+    between = (between_platforms({s: a[s] for s in seeds}, {s: b[s] for s in seeds}) for seeds in chosen)
+    ends = np.array([difference.interval(1 - 2 * ALPHA) for difference in between])
     return float((np.abs(ends).max(axis=(1, 2)) < margin).mean())
 
 

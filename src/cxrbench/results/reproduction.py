@@ -134,31 +134,32 @@ def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
     ]
 
 
-def _changes(mine: Record, theirs: Record) -> list[str]:
+def _changes(mine: Record, recorded_run: Record) -> list[str]:
     """The differences that are known before any result is looked at."""
     notes = []
-    if mine.recipe_hash != theirs.recipe_hash:
-        keys = sorted(mine.recipe.keys() | theirs.recipe.keys())
-        changed = ", ".join(key for key in keys if mine.recipe.get(key) != theirs.recipe.get(key))
+    if mine.recipe_hash != recorded_run.recipe_hash:
+        keys = sorted(mine.recipe.keys() | recorded_run.recipe.keys())
+        changed = ", ".join(key for key in keys if mine.recipe.get(key) != recorded_run.recipe.get(key))
         notes.append(f"the recipes differ ({changed}): the scores may differ")
-    if mine.dataset and theirs.dataset and mine.dataset.packed != theirs.dataset.packed:
+    if mine.dataset and recorded_run.dataset and mine.dataset.packed != recorded_run.dataset.packed:
         notes.append("the packed images differ: the scores may differ")
-    if mine.update != theirs.update:
+    if mine.update != recorded_run.update:
         notes.append(
-            f"the update of the weights is rounded otherwise: {mine.update} here, {theirs.update} recorded"
+            f"the update of the weights is rounded otherwise: {mine.update} here, "
+            f"{recorded_run.update} recorded"
         )
-    for name in sorted(mine.versions.keys() | theirs.versions.keys()):
-        if (here := mine.versions.get(name)) != (there := theirs.versions.get(name)):
+    for name in sorted(mine.versions.keys() | recorded_run.versions.keys()):
+        if (here := mine.versions.get(name)) != (there := recorded_run.versions.get(name)):
             notes.append(f"{name}: {here} here, {there} recorded")
     return notes
 
 
-def _where(mine: Record, theirs: Record) -> list[str]:
+def _where(mine: Record, recorded_run: Record) -> list[str]:
     """The differences between the machines, and which of them was busy."""
     notes = []
-    if mine.machine != theirs.machine:
-        notes.append(f"trained on {mine.machine}; recorded on {theirs.machine}")
-    for run, record in (("yours", mine), ("the recorded run", theirs)):
+    if mine.machine != recorded_run.machine:
+        notes.append(f"trained on {mine.machine}; recorded on {recorded_run.machine}")
+    for run, record in (("yours", mine), ("the recorded run", recorded_run)):
         if record.busy:
             load = load_in_words(record.timing.others_share)
             notes.append(f"{run} trained beside other processes: {load}")

@@ -36,7 +36,7 @@ def name_of(row: Mapping[str, Any]) -> str:
     )
 
 
-def sentence(found: Comparison) -> str:
+def sentence(comparison: Comparison) -> str:
     """The answer: verdict, difference, interval, margin, and what was compared.
 
     >>> from cxrbench.statistics import compare_runs
@@ -44,10 +44,10 @@ def sentence(found: Comparison) -> str:
     >>> sentence(compare_runs({0: predictions(0)}, {0: predictions(1)})).partition(" (")[0]
     'Inconclusive: mean AUROC differs by +0.0080'
     """
-    return ": ".join(verdict_and_grounds(found))
+    return ": ".join(verdict_and_grounds(comparison))
 
 
-def verdict_and_grounds(found: Comparison) -> tuple[str, str]:
+def verdict_and_grounds(comparison: Comparison) -> tuple[str, str]:
     """The two parts of :func:`sentence`: the verdict, and what it rests on.
 
     >>> from cxrbench.statistics import compare_runs
@@ -55,9 +55,9 @@ def verdict_and_grounds(found: Comparison) -> tuple[str, str]:
     >>> verdict_and_grounds(compare_runs({0: predictions(0)}, {0: predictions(1)}))[0]
     'Inconclusive'
     """
-    row, verdict = found.main, Verdict(found.verdict)
-    because = _because(row, verdict, found.reference)
-    return _OPENINGS[verdict], f"{because}. {_compared(row, found.reference)}."
+    row, verdict = comparison.main, Verdict(comparison.verdict)
+    because = _because(row, verdict, comparison.reference)
+    return _OPENINGS[verdict], f"{because}. {_compared(row, comparison.reference)}."
 
 
 def _because(row: Mapping[str, Any], verdict: Verdict, reference: bool) -> str:
@@ -68,8 +68,8 @@ def _because(row: Mapping[str, Any], verdict: Verdict, reference: bool) -> str:
         return _beside_reference(row, verdict)
     differs = f"{name} differs by {_signed(row['difference'])} ({_interval(row, 90)})"
     if verdict is Verdict.EQUIVALENT:
-        beside = ", although it differs from zero" if row["ci95_low"] > 0 or row["ci95_high"] < 0 else ""
-        return f"{differs}, within the margin of {margin}{beside}"
+        although = ", although it differs from zero" if row["ci95_low"] > 0 or row["ci95_high"] < 0 else ""
+        return f"{differs}, within the margin of {margin}{although}"
     differs = f"{name} differs by {_signed(row['difference'])} ({_interval(row, 95)})"
     if verdict is Verdict.DIFFERENT:
         return f"{differs}, which excludes zero"
@@ -116,11 +116,11 @@ def _compared(row: Mapping[str, Any], reference: bool) -> str:
     if reference:
         unit = "patients" if row["patients"] else "images, their patients unknown"
         return f"1 run against {runs[1]}; {row['patients'] or row['images']:,} {unit}"
-    how = "paired" if row["paired"] else "unpaired"
+    pairing = "paired" if row["paired"] else "unpaired"
     if runs[0] != runs[1]:
-        counted = f"{runs[0]} and {runs[1]} runs, {how}"
+        counted = f"{runs[0]} and {runs[1]} runs, {pairing}"
     else:
-        counted = "1 run each" if runs[0] == 1 else f"{runs[0]} runs each, {how}"
+        counted = "1 run each" if runs[0] == 1 else f"{runs[0]} runs each, {pairing}"
     if row["patients"] is None:
         scored = (
             f"{row['images']:,} images, their patients unknown"
@@ -140,7 +140,7 @@ def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value + 0.0:+.4f}"
 
 
-def sentence_for_a_paper(found: Comparison) -> str:
+def sentence_for_a_paper(comparison: Comparison) -> str:
     """A sentence for a paper: what was compared, the difference, its interval, and the margin.
 
     >>> from cxrbench.statistics import compare_runs
@@ -149,14 +149,14 @@ def sentence_for_a_paper(found: Comparison) -> str:
     >>> sentence_for_a_paper(found).partition("). ")[2]
     'With a margin of 0.01, the two differ.'
     """
-    row, verdict = found.main, Verdict(found.verdict)
+    row, verdict = comparison.main, Verdict(comparison.verdict)
     name = f"{name_of(row)[0].upper()}{name_of(row)[1:]}"
     counted = "patients and runs" if row["patients"] else "images and runs" if row["images"] else "runs"
     if max(row["runs_a"], row["runs_b"]) == 1:
         counted = counted.removesuffix(" and runs") + ", for these two runs alone"
     if row["ci90_low"] is None:
         return f"{name} was compared, without an interval."
-    if found.reference:
+    if comparison.reference:
         return (
             f"{name} of the run was {row['value_a']:.4f}; the mean of {row['runs_b']} reference runs was "
             f"{row['value_b']:.4f}. The run is {verdict} their 95 % prediction interval, over {counted} (of "
@@ -173,7 +173,7 @@ def sentence_for_a_paper(found: Comparison) -> str:
     )
 
 
-def shown_table(found: Comparison) -> tuple[list[str], list[list[str]]]:
+def shown_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of the table: every row but average precision of single findings. The interval
     that decides is the second; beside a reference the first column of the two says what would be noticed.
 
@@ -184,10 +184,10 @@ def shown_table(found: Comparison) -> tuple[list[str], list[list[str]]]:
     (['A', 'B', 'A - B'], ['mean AUROC', '0.7487', '0.7406', '+0.0080'])
     """
     head = ["", "A", "B", "A - B", "90 % interval", "95 % interval", "verdict", "Holm's p"]
-    if found.reference:
+    if comparison.reference:
         head = ["", "run", "reference", "difference", "noticed", "95 % interval", "verdict", "Holm's p"]
     lines = []
-    for row in found.rows:
+    for row in comparison.rows:
         single = (row["label"], row["metric"]) not in MEAN_NAMES
         if single and row["metric"] == "average_precision":
             continue
@@ -197,7 +197,7 @@ def shown_table(found: Comparison) -> tuple[list[str], list[list[str]]]:
             else "-"
             for level in (90, 95)
         ]
-        if found.reference:
+        if comparison.reference:
             ends[0] = f"{row['noticeable']:.4f}" if row["noticeable"] is not None else "-"
         values = [f"{row[side]:.4f}" if row[side] is not None else "-" for side in ("value_a", "value_b")]
         verdict = (row["verdict"] or "").replace("_", " ")
@@ -251,11 +251,11 @@ def settle(need: Needs, verdict: str) -> str:
     )
 
 
-def _both(measured: int | None, worst: int | None, what: str) -> str:
-    each = " on each side" if what == "runs" else ""
+def _both(measured: int | None, worst: int | None, unit: str) -> str:
+    on_each_side = " on each side" if unit == "runs" else ""
     if measured is None:
-        return f"no number of {what} is enough"
+        return f"no number of {unit} is enough"
     if measured == worst:
-        return f"{measured:,} {what}{each}"
+        return f"{measured:,} {unit}{on_each_side}"
     at_worst = "no number is enough" if worst is None else f"{worst:,}"
-    return f"{measured:,} {what}{each} (at worst {at_worst})"
+    return f"{measured:,} {unit}{on_each_side} (at worst {at_worst})"

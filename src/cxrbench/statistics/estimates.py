@@ -121,27 +121,27 @@ class CellEstimate:
     @cached_property
     def averaged(self) -> dict[int, np.ndarray]:
         """The columns of means over findings, each with which findings (L,) it is over."""
-        of = (_means(self.scope, name.replace("f1_macro", "f1")).get(label) for label, name in self.keys)
-        return {k: findings for k, findings in enumerate(of) if findings is not None}
+        means = (_means(self.scope, name.replace("f1_macro", "f1")).get(label) for label, name in self.keys)
+        return {k: findings for k, findings in enumerate(means) if findings is not None}
 
     @cached_property
     def alone(self) -> dict[int, int]:
         """The columns of means over a single finding, each with that finding's."""
         columns, names = {key: k for k, key in enumerate(self.keys)}, self.sample.names
-        over_one = {k: int(np.argmax(of)) for k, of in self.averaged.items() if of.sum() == 1}
-        of = {k: (names[one], self.keys[k][1].replace("f1_macro", "f1")) for k, one in over_one.items()}
-        return {k: columns[key] for k, key in of.items() if key in columns}
+        over_one = {k: names[int(np.argmax(mean))] for k, mean in self.averaged.items() if mean.sum() == 1}
+        single = {k: (name, self.keys[k][1].replace("f1_macro", "f1")) for k, name in over_one.items()}
+        return {k: columns[key] for k, key in single.items() if key in columns}
 
     def certain(self) -> dict[str, str]:
         """By finding inside the mean, why its AUROC has no error: means take it as known exactly."""
-        found = {}
+        reasons = {}
         for k in np.flatnonzero(self.scope.averaged(self.scope.counted)):
             value = self.estimate.value[self.keys.index(((name := self.sample.names[k]), "auroc"))]
             if np.isfinite(value) and np.ptp(self.sample.scores[self.sample.counts[:, k], k]) == 0:
-                found[name] = f"all scores of {name} are equal"
+                reasons[name] = f"all scores of {name} are equal"
             elif value in (0, 1):
-                found[name] = f"the AUROC of {name} is {value:.0f}"
-        return found
+                reasons[name] = f"the AUROC of {name} is {value:.0f}"
+        return reasons
 
     def _of_findings(self) -> list[tuple[list[int], str]]:
         """The columns of single findings of each metric that has ``parts``."""

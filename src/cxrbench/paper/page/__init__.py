@@ -177,20 +177,24 @@ def _answers_and_items(read: Results) -> dict[str, Any]:
 
 
 def _asked(
-    found: list[Conclusion], read: Results, figures: Container[str], tables: Container[str]
+    conclusions: list[Conclusion], read: Results, figures: Container[str], tables: Container[str]
 ) -> list[Conclusion]:
     """The conclusions with the figures and tables that there are: of an own study those about it, without
     claims."""
     if read.study.own:
         asks = _own_words()["questions"]
-        found = [replace(one, asks=asks[one.topic], claims=()) for one in found if one.topic in asks]
+        conclusions = [
+            replace(conclusion, asks=asks[conclusion.topic], claims=())
+            for conclusion in conclusions
+            if conclusion.topic in asks
+        ]
     return [
         replace(
-            one,
-            figures=tuple(name for name in one.figures if name in figures),
-            tables=tuple(name for name in one.tables if name in tables),
+            conclusion,
+            figures=tuple(name for name in conclusion.figures if name in figures),
+            tables=tuple(name for name in conclusion.tables if name in tables),
         )
-        for one in found
+        for conclusion in conclusions
     ]
 
 
@@ -310,7 +314,7 @@ def _render(gathered: dict[str, Any], links: Links) -> str:
     style, script = (Markup((own / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
     unknown = _own_words()["unknown"] if gathered["study"].own else ()
-    glossary = [one for one in _words()["glossary"] if one["term"] not in unknown]
+    glossary = [entry for entry in _words()["glossary"] if entry["term"] not in unknown]
     environment.filters["addressed"] = lambda text: addressed(visible(text))
     texts = {"links": links, "style": style, "script": script, "policy": policy, "glossary": glossary}
     return environment.get_template("page.html").render(gathered | texts)
@@ -332,7 +336,7 @@ def _badge(state: object) -> Markup:
     text = visible(state)
     colours = (name for name, words in _COLOURS.items() if text.startswith(words))
     colour = "bad" if text.endswith(UNEXPECTED) else next(colours, "none")
-    term = next((one["term"] for one in _words()["glossary"] if text.startswith(one["term"])), None)
+    term = next((entry["term"] for entry in _words()["glossary"] if text.startswith(entry["term"])), None)
     if term is None:
         return Markup('<span class="badge {}">{}</span>').format(colour, text)
     return Markup('<a class="badge {}" href="#{}">{}</a>').format(colour, _anchor(term), text)
@@ -341,7 +345,7 @@ def _badge(state: object) -> Markup:
 def _linked(links: Links, text: object, csv: str = "") -> Markup:
     """Link the first use of each term of the glossary to its meaning, addresses to places, and values to the
     tables they are from; others to ``csv``."""
-    terms = {form: one["term"] for one in _words()["glossary"] for form in one["forms"]}
+    terms = {form: entry["term"] for entry in _words()["glossary"] for form in entry["forms"]}
     forms, used = "|".join(sorted(terms, key=len, reverse=True)), set()
 
     def link(match: re.Match[str]) -> str:
