@@ -108,9 +108,13 @@ def test_a_price_for_any_network_is_one_page() -> None:
     shown = " ".join(done.stdout.split())
     pays = "On trn2.3xlarge Trainium pays only above 6.45 times the images/s of g5.xlarge (645 images/s): "
     assert f"{pays}2.74 USD/h (spot, ap-southeast-4, undated) over 0.425 USD/h (spot, us-east-1," in shown
+    assert (
+        "On trn2.3xlarge, paid in advance for whole days (Capacity Block), Trainium pays only above 2.22"
+        in shown
+    )
     assert "A port of 20,000 USD is 3,463 such runs." in shown and "trn1.2xlarge Trainium pays" not in shown
     assert (
-        re.search(r"trn2\.3xlarge +2\.74 +at least", done.stdout)
+        re.search(r"trn2\.3xlarge +2\.74 +not measured +not measured +", done.stdout)
         and "took 5 to 44 minutes" in shown
         and "5.7 h" in shown
     )

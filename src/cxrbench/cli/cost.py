@@ -115,7 +115,7 @@ def cost_mine(
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import EBS_USD, Training, mine_table, work_for
     from cxrbench.cost.prices import read_prices
-    from cxrbench.cost.ratios import thresholds
+    from cxrbench.cost.ratios import cheapest_block, thresholds
     from cxrbench.neuron.rules import Setting
     from cxrbench.paper.cost_tables import EXCLUDED, OF_ITS_BATCH
     from cxrbench.study.config import read_study
@@ -132,9 +132,10 @@ def cost_mine(
     listed = read_prices(prices)
     table = mine_table(training, of, listed, recorded)
     needed = thresholds(listed, instance, of.prices)
+    block = cheapest_block(listed, instance, of.prices, next(iter(needed["instance"]), ""))
+    answers = when_it_pays(table, training, needed, block)
     notes = [
         *the_job(training, table),
-        *when_it_pays(table, training, needed),
         *on_spot(table, listed, of.prices),
         *at_equal_shares(training, needed, listed, of.prices),
         f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is known to be too "
@@ -142,7 +143,8 @@ def cost_mine(
         age_of(table),
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
-    _print(table, as_json, "\n".join([*first, mine_columns(table), "", *map(wrapped, notes)]))
+    shown = [*first, mine_columns(table), "", *map(wrapped, answers), "", *map(wrapped, notes)]
+    _print(table, as_json, "\n".join(shown))
 
 
 @app.command("refresh")

@@ -59,11 +59,12 @@ def costs_and_notes(table: pd.DataFrame) -> str:
 def mine_columns(table: pd.DataFrame) -> str:
     """The rows of :func:`~cxrbench.cost.mine.mine_table` as printed."""
     rows = table.to_dict("records")
+    bound = table["family"].map({"neuron": ""}).fillna("its peak")
     elsewhere = ", " + table["basis"].str.replace("_", " ") + ", " + table["region"]
     shown = table.assign(
         time=[estimated(row, "hours", duration) for row in rows],
         usd=[estimated(row, "usd", span) for row in rows],
-        rests_on=table["rests_on"].fillna("").where(table["hours_at_least"].isna(), "its peak"),
+        rests_on=table["rests_on"].fillna("").where(table["hours_at_least"].isna(), bound),
         disk=[_disk(row) for row in rows],
         as_of=table["as_of"] + elsewhere.where(table["basis"] != "on_demand", ""),
     )
@@ -84,8 +85,8 @@ def estimated(row: Mapping[Any, Any], unit: str, text: Callable[[float, float], 
     if not math.isnan(row[f"{unit}_low"]):
         return text(row[f"{unit}_low"], row[f"{unit}_high"])
     if not math.isnan(least := row[f"{unit}_at_least"]):
-        compiled = " + compile" if row["family"] == "neuron" and unit == "hours" else ""
-        return f"at least {text(least, least)}{compiled}"
+        # Of Trainium a bound would stand beside speeds that somebody reached.
+        return "not measured" if row["family"] == "neuron" else f"at least {text(least, least)}"
     if row["training"] != "yes":
         return row["support"] if unit == "hours" else ""
     return "unknown; rent a day" if unit == "hours" else "unknown"

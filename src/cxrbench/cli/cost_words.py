@@ -44,19 +44,23 @@ def with_support(instance: str, prices: pd.DataFrame) -> str:
     return f"{instance} ({ended[0]})" if ended and ended[0].startswith("no training") else instance
 
 
-def when_it_pays(table: pd.DataFrame, training: Training, needed: pd.DataFrame) -> list[str]:
-    """From which speed on Trainium pays, by the rows of :func:`~cxrbench.cost.ratios.thresholds`, how
-    many runs a port is, and what an hour of measuring costs."""
+def when_it_pays(
+    table: pd.DataFrame, training: Training, needed: pd.DataFrame, block: pd.DataFrame
+) -> list[str]:
+    """From which speed on Trainium pays, on the first instance of
+    :func:`~cxrbench.cost.ratios.thresholds` and by its capacity ``block``, how many runs a port is, and
+    what an hour of measuring costs."""
     from cxrbench.cost.porting import PORTING_USD
     from cxrbench.cost.ratios import two_prices
 
     lines = []
-    for row in needed.to_dict("records"):
-        at = f" ({row['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
-        lines.append(
-            f"On {row['instance']} Trainium pays only above {row['price_ratio']:.2f} times the images/s of "
-            f"{training.gpu}{at}: {two_prices(row)}."
-        )
+    for rows, how in ((needed.head(1), ""), (block, ", paid in advance for whole days (Capacity Block),")):
+        for row in rows.to_dict("records"):
+            at = f" ({row['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
+            lines.append(
+                f"On {row['instance']}{how} Trainium pays only above {row['price_ratio']:.2f} times the "
+                f"images/s of {training.gpu}{at}: {two_prices(row)}."
+            )
     usd, port = table["usd_high"].iloc[0], f"A port of {PORTING_USD:,.0f} USD"
     unknown = "so many runs: unknown without --gpu-images-per-second"
     lines.append(f"{port} is {unknown if math.isnan(usd) else f'{PORTING_USD / usd:,.0f} such runs'}.")

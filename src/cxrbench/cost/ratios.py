@@ -9,7 +9,7 @@ import pandas as pd
 
 from cxrbench.common.errors import UserError
 from cxrbench.cost.devices import DEVICES
-from cxrbench.cost.prices import BASES, by_the_hour, dates, newest, regions
+from cxrbench.cost.prices import BASES, NoPrice, by_the_hour, dates, newest, price, regions
 from cxrbench.study.config import Pricing
 from cxrbench.study.platforms import GPU, TRAINIUM
 
@@ -120,6 +120,19 @@ def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame
     pairs = pairs.join(order).sort_values([*order, "usd_per_hour", "usd_per_hour_gpu"], kind="stable")
     best = pairs.drop_duplicates("instance").sort_values("usd_per_hour", kind="stable")
     return best.drop(columns=[*order]).reset_index(drop=True)
+
+
+def cheapest_block(prices: pd.DataFrame, gpu: str, pricing: Pricing, instance: str) -> pd.DataFrame:
+    """The cheapest capacity block of a Trainium ``instance`` over ``gpu`` at the study's region and basis, a
+    row as of :func:`thresholds`; none where a price is missing."""
+    blocks = newest(prices, pricing.as_of, basis="capacity_block")
+    block = blocks[blocks["instance"] == instance].nsmallest(1, "usd_per_hour")
+    try:
+        here = price(prices, gpu, pricing.region, pricing.basis, pricing.as_of)
+    except NoPrice:
+        return block.head(0)
+    of_gpu = {f"{name}_gpu": here[name] for name in ("usd_per_hour", "basis", "region", "as_of")}
+    return block.assign(price_ratio=block["usd_per_hour"] / here["usd_per_hour"], mixed="", **of_gpu)
 
 
 def two_prices(row: Mapping[Any, Any]) -> str:

@@ -139,7 +139,7 @@ def step_parity(read: Results) -> Figure:
     rows = rows[~rows["architecture"].str.startswith("test_")].assign(run=rows["host"] + rows["update"])
     widths = {update: 1.8 - 0.9 * n for n, update in enumerate(rows["update"].unique())}
     lowest = 1e-9  # equal bits are drawn at the lower edge
-    figure, panels = plt.subplots(1, 3, figsize=(width(), 2.0), sharex=True, sharey=True)
+    figure, panels = plt.subplots(1, 3, figsize=(width(), 2.7), sharex=True, sharey=True)
     for axes, part in zip(panels, ("loss", "gradient_norm", "weights"), strict=True):
         shown = rows.assign(part=rows[f"{part}_difference"].clip(lower=lowest))
         curves(axes, with_network(read, shown), x="step", y="part", units="run", size="update", sizes=widths)

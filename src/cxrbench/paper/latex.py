@@ -27,7 +27,7 @@ _XLA = Path(__file__).parent.parent / "platforms/xla.py"
 _WIDE = 7  # columns; a table with more is made narrower
 _MOST = 11  # columns side by side: others stand below them
 _PAGE_OF_ROWS = 40  # a longer table may break between pages
-_WEIGHT = {"text": 3}  # of a column's width, by its kind
+_WEIGHT = {"text": 3, "usd_hour": 2}  # of a column's width, by its kind
 _RAGGED = {"l": r"\raggedright", "c": r"\centering", "r": r"\raggedleft"}
 _LETTER, _GAP, _LINE = 4.7, 8, 461  # points: a letter of a long table, between its columns, a line
 _SHORT = 28  # characters of a difference of four digits with its interval, which is not broken inside
@@ -165,9 +165,9 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell_in_latex(text: str) -> str:
-    """A text as LaTeX: a long name may break after a slash or an underscore, a short range not."""
+    """A text as LaTeX: a long name may break after a slash or an underscore, a short range or pair not."""
     shown = latex(text).replace("/", r"/\allowbreak{}").replace(r"\_", r"\_\allowbreak{}")
-    return shown.replace(" to ", "~to~") if len(text) <= _SHORT else shown
+    return shown.replace(" to ", "~to~").replace(" : ", "~:~") if len(text) <= _SHORT else shown
 
 
 # -- the PDF ----------------------------------------------------------------------------------------

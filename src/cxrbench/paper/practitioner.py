@@ -10,7 +10,7 @@ import pandas as pd
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import NoPrice, newest, price, read_prices
 from cxrbench.cost.published import leave_one_card_out, published_speed
-from cxrbench.cost.ratios import thresholds
+from cxrbench.cost.ratios import cheapest_block, thresholds
 from cxrbench.neuron.reports import read_reported
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Range, text
@@ -112,13 +112,8 @@ def threshold(read: Results) -> pd.DataFrame:
 
 def block_threshold(read: Results) -> pd.DataFrame:
     """The cheapest capacity block of that instance over the GPU; no row where a price is missing."""
-    pricing = read.study.prices
-    with suppress(NoPrice):
-        gpu = price(read_prices(PRICES), GPU, pricing.region, pricing.basis, pricing.as_of)
-        blocks = capacity_blocks(read)
-        blocks = blocks[blocks["instance"].isin(threshold(read)["instance"])].nsmallest(1, "usd_per_hour")
-        return blocks.assign(price_ratio=blocks["usd_per_hour"] / gpu["usd_per_hour"])
-    return pd.DataFrame()
+    instance = next(iter(threshold(read)["instance"]), "")
+    return cheapest_block(read_prices(PRICES), GPU, read.study.prices, instance)
 
 
 def inference_of_a_convnext(read: Results) -> pd.DataFrame:

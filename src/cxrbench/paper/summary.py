@@ -1,10 +1,13 @@
 """The lines that end a build; and the matrix of cells with the scores per network and platform."""
 
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from textwrap import indent, shorten
+from typing import Any
 
 import pandas as pd
+from jinja2 import StrictUndefined, Template
 from tabulate import tabulate
 
 from cxrbench.evidence.expected import EXPECTED, NOT_RUN, read_expected
@@ -15,45 +18,46 @@ from cxrbench.statistics.metrics import ENDPOINT, MACRO
 from cxrbench.study.names import GROUP
 
 _WIDTH = 80  # columns of a line that ends a build
+_LINES = (resources.files(__package__) / "summary.txt").read_text(encoding="utf-8")
+_ORIGINS = {"fresh": "trained here"}  # what others are called says it
 
 
 def summary(read: Results, result: Path) -> str:
     """Six lines of at most 80 columns: what was made, what it says, and what to do next; of an own study
     nothing about our claims."""
-    cells, kind = read.cells, "Paper" if result.suffix == ".pdf" else "Report"
+    cells = read.cells
     origins = cells.loc[cells["status"] != NOT_RUN, "origin"].value_counts()
-    made = ", ".join(
-        f"{count} {'trained here' if name == 'fresh' else name}" for name, count in origins.items()
+    lines = Template(_LINES, undefined=StrictUndefined, trim_blocks=True).render(
+        kind="Paper" if result.suffix == ".pdf" else "Report",
+        result=result,
+        evident=origins.sum(),
+        planned=len(cells),
+        origins=[f"{count} {_ORIGINS.get(name, name)}" for name, count in origins.items()],
+        idle=[name for name, rows in cells.groupby("platform") if (rows["status"] == NOT_RUN).all()],
+        best=_best(read),
+        claims=None if read.study.own else _verdicts(read.claims),
+        tables=read.folder / "tables",
     )
-    absent = [name for name, rows in cells.groupby("platform") if (rows["status"] == NOT_RUN).all()]
-    lines = [
-        f"{kind}: {result}",
-        f"Trainings: {origins.sum()} of {len(cells)} have evidence{f' ({made})' if made else ''}.",
-        f"Not run on: {', '.join(absent)}." if absent else "Every platform has been run.",
-        _headline(read),
-        *([] if read.study.own else [_own_claims(read.claims)]),
-        f"Next: {'' if read.study.own else 'cxrbench claims --why, '}cxrbench report --only matrix; see "
-        f"{read.folder / 'tables'}",
-    ]
-    return "\n".join(["", *(shorten(line, _WIDTH, placeholder=" ...") for line in lines), ""])
+    return "\n".join(["", *(shorten(line, _WIDTH, placeholder=" ...") for line in lines.splitlines()), ""])
 
 
-def _headline(read: Results) -> str:
-    """The main endpoint of the best network on the largest real radiographs, in one line."""
+def _best(read: Results) -> dict[str, Any] | None:
+    """The main endpoint of the best network on the largest real radiographs; None without a score."""
     group = read.largest() or next(iter(read.scored()), None)
-    rows = pd.DataFrame() if group is None else read.of(group, "auroc", ENDPOINT)
-    if group is None or rows.empty:
-        return "No training has scores yet."
+    if group is None or read.of(group, "auroc", ENDPOINT).empty:
+        return None
     mean = read.mean(group, "auroc", ENDPOINT)
-    chance = "no better than chance, " if mean.low <= 0.5 <= mean.high else ""
-    return f"Test AUROC {text(mean, 'auroc')}: {chance}{'/'.join(group)}."
+    return {
+        "shown": text(mean, "auroc"),
+        "chance": mean.low <= 0.5 <= mean.high,
+        "setting": "/".join(group),
+    }
 
 
-def _own_claims(claims: pd.DataFrame) -> str:
-    """The verdicts on our own claims, in one line."""
+def _verdicts(claims: pd.DataFrame) -> list[str]:
+    """How many of our own claims have each verdict."""
     verdicts = claims.loc[claims["source"] == "ours", "verdict"].value_counts() if len(claims) else {}
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    return f"Our claims, checked against this evidence: {counts}." if counts else "No claim was checked."
+    return [f"{count} {verdict}" for verdict, count in verdicts.items()]
 
 
 def matrix_and_scores(read: Results, expected: Path = EXPECTED) -> str:
