@@ -112,6 +112,8 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
     quality = leave_one_card_out()
     blocks = prices[prices["basis"] == "capacity_block"]
     trn2 = blocks.loc[blocks["instance"] == row["instance"], "usd_per_hour"]
+    g6e = price(prices, "g6e.xlarge", "us-east-1", "on_demand")["usd_per_hour"]
+    h100 = blocks.loc[blocks["instance"] == "p5.4xlarge", "usd_per_hour"].min()
     for sentence in (
         f"costs {min(shares):.2f} to {max(shares):.2f} times as much on a trn1.2xlarge",
         f"{PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that Trainium's share "
@@ -122,6 +124,8 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"above {trn2.min() / here['usd_per_hour']:.2f} to {row['price_ratio']:.2f} times the images/s of a "
         f"g5.xlarge**, on a {row['instance']}",
         f"({row['usd_per_hour']} USD an hour in {row['region']}, {row['usd_per_hour_gpu']} in",
+        f"reach {trn2.min() / g6e:.2f} times the images/s of a g6e.xlarge on demand, and",
+        f"{trn2.min() / h100:.2f} times those of a p5.4xlarge, one H100, in a Capacity Block",
         f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
         f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
         f"of the middle for {100 * quality['within_two'].min():.0f} % or more",

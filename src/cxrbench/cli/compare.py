@@ -233,8 +233,8 @@ def _in_a_terminal(comparison: Comparison) -> list[str]:
     lines += ["", *shown, "", wrapped(_OF_REFERENCE if comparison.reference else _MEANING, "")]
     if bars := list(words.variance(comparison.main_variance)):
         lines += ["", *bars]
-    if need := comparison.needs:
-        lines += ["", wrapped(words.settle(need, comparison.verdict), "")]
+    if (need := comparison.needs) and (settled := words.settle(need, comparison.verdict)):
+        lines += ["", wrapped(settled, "")]
     return lines
 
 

@@ -47,7 +47,13 @@ def the_job(training: Training, table: pd.DataFrame) -> list[str]:
         low, high = timed.low * cores, timed.high * cores
         if not low <= training.speed <= high:
             side = "below" if training.speed < low else "above"
-            why = ": look at the input, the batch and the precision" if side == "below" else ""
+            why = ""
+            if side == "below":
+                slower = span(low / training.speed, high / training.speed)
+                why = (
+                    ": look at the input, the batch and the precision. What holds this GPU back may hold "
+                    f"back the others: then their hours and dollars are {slower} times those of the table"
+                )
             lines.append(
                 f"Your {training.speed:,.0f} images/s are {side} the {span(low, high)} that timm's speed "
                 f"predicts{why}."

@@ -368,7 +368,7 @@ def _ends(table: pd.DataFrame, column: str) -> str:
     texts = list(dict.fromkeys(_FORMATS[column].format(end) for end in (values.min(), values.max())))
     if values.empty:
         return _NONE
-    return " to ".join(texts) if len(values) == len(table) else f"{texts[0]} or none"
+    return " to ".join(texts) if len(values) == len(table) else f"{texts[0]}, or {_NONE}"
 
 
 def _readable(table: pd.DataFrame) -> pd.DataFrame:

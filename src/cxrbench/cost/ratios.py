@@ -104,9 +104,12 @@ def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame
 
     The two prices are the newest of one region and basis where the table has such a pair, else of one basis,
     else of any two; ``mixed`` says what differs, empty for nothing. ``*_gpu`` are of the GPU's price.
-    Capacity blocks are left out.
+    Capacity blocks are left out, and spot prices of the GPU that are no lower than its price on demand.
     """
     rows = newest(by_the_hour(prices), pricing.as_of)
+    home = rows[(rows["region"] == pricing.region) & (rows["basis"] == "on_demand")]
+    demand = home.set_index("instance")["usd_per_hour"].get(gpu, np.inf)
+    rows = rows[(rows["instance"] != gpu) | (rows["basis"] != "spot") | (rows["usd_per_hour"] < demand)]
     trained = [name for name, chip in DEVICES.items() if chip.family == "neuron" and chip.training == "yes"]
     pairs = rows[rows["accelerator"].isin(trained)].merge(
         rows[rows["instance"] == gpu], how="cross", suffixes=("", "_gpu")
@@ -123,12 +126,13 @@ def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame
 
 
 def cheapest_block(prices: pd.DataFrame, gpu: str, pricing: Pricing, instance: str) -> pd.DataFrame:
-    """The cheapest capacity block of a Trainium ``instance`` over ``gpu`` at the study's region and basis, a
-    row as of :func:`thresholds`; none where a price is missing."""
-    blocks = newest(prices, pricing.as_of, basis="capacity_block")
-    block = blocks[blocks["instance"] == instance].nsmallest(1, "usd_per_hour")
+    """The cheapest capacity block of a Trainium ``instance`` over that of ``gpu``, a row as of
+    :func:`thresholds`; a GPU that has none is taken at the study's region and basis. No row where a price is
+    missing."""
+    blocks = newest(prices, pricing.as_of, basis="capacity_block").sort_values("usd_per_hour", kind="stable")
+    block, own = (blocks[blocks["instance"] == name].head(1) for name in (instance, gpu))
     try:
-        here = price(prices, gpu, pricing.region, pricing.basis, pricing.as_of)
+        here = price(prices, gpu, pricing.region, pricing.basis, pricing.as_of) if own.empty else own.iloc[0]
     except NoPrice:
         return block.head(0)
     of_gpu = {f"{name}_gpu": here[name] for name in ("usd_per_hour", "basis", "region", "as_of")}

@@ -1,31 +1,26 @@
-"""The generated parts of ARTIFACT.md: three main claims, and the experiments that show or can refute claims.
+"""The generated parts of ARTIFACT.md: the main claims, and the experiments that show or can refute claims.
 
 Claims and experiments are in data/claims.yaml.
 Scores, tolerances and hours come from recorded evidence, so that a fresh cell changes none of them. A
 person's minutes, which no evidence has, are an estimate.
 """
 
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import ClaimVerdict
 from cxrbench.common.errors import UserError
 from cxrbench.datasets.registry import hosted
-from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.formats import ends, missing
 from cxrbench.paper.ledger import CLAIMS, computed
 from cxrbench.paper.results import Results
 from cxrbench.results.matrix import NOT_RUN
 from cxrbench.results.reproduction import tolerances
-from cxrbench.statistics.auroc import auroc
-from cxrbench.statistics.sample import sample_of
+from cxrbench.statistics.metrics import ENDPOINT
 from cxrbench.study.names import Cell, find_cells
 
 REBUILD = "make paper-from-evidence"
@@ -104,7 +99,7 @@ def experiments(read: Results) -> pd.DataFrame:
             "Your time": f"{experiment.human_minutes:g} min",
             "Machine's time": compute,
             "Disk": disk,
-            "Refuted if": bound and f"the macro AUROC of the two differs by more than {bound}",
+            "Refuted if": bound and f"the mean AUROC of the two differs by more than {bound}",
         }
         rows.append(row)
     return pd.DataFrame(rows)
@@ -130,7 +125,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
     also = store.record(experiment.beside) if experiment.beside else None
     if experiment.beside and also:
         apart = _apart(cell, experiment.beside, read)
-        result += f". With {experiment.beside} the difference in macro AUROC is {apart[cell.seed]:+.4f}"
+        result += f". With {experiment.beside} the difference in mean AUROC is {apart[cell.seed]:+.4f}"
         if len(apart) > 1:
             most = max(map(abs, apart.values()))
             result += f", and at most {most:.4f} in the recorded pairs of {len(apart)} seeds"
@@ -143,23 +138,12 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
 
 
 def _apart(cell: Cell, beside: Cell, read: Results) -> dict[int, float]:
-    """The difference in macro AUROC of two cells, and of the recorded other seeds of their settings."""
-    store, differences = EvidenceStore(read.recorded), {}
-    for seed in sorted(
-        other.seed for other in find_cells(read.recorded) if replace(other, seed=cell.seed) == cell
-    ):
-        pair = [replace(setting, seed=seed) for setting in (cell, beside)]
-        if all(map(store.record, pair)):
-            first, second = (
-                np.nanmean(
-                    auroc(
-                        sample_of(read_predictions(setting.folder(read.recorded) / PREDICTIONS), "test")
-                    ).value
-                )
-                for setting in pair
-            )
-            differences[seed] = first - second
-    return differences
+    """The difference in the main endpoint of two cells, and of the recorded other seeds of their settings."""
+    first, second = (
+        read.of((of.dataset, of.architecture, of.platform), "auroc", ENDPOINT) for of in (cell, beside)
+    )
+    values = [rows.drop_duplicates("seed").set_index("seed")["value"] for rows in (first, second)]
+    return (values[0] - values[1]).dropna().to_dict()
 
 
 def _duration(seconds: float) -> str:

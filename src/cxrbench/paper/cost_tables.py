@@ -214,17 +214,6 @@ def _spent(value: float, deviation: float) -> float | PlusMinus:
 # -- for values.toml --------------------------------------------------------------------------------
 
 
-def headline_runs(read: Results) -> pd.DataFrame:
-    """The rows of cost.csv that stand for the speed and cost of each group: one machine, usable cells."""
-    return read.cost[read.cost["headline"] & (read.cost["status"] == "ok")]
-
-
-def mean_and_range(values: pd.Series) -> WithInterval:
-    """The mean and the range over seeds; a single seed has no range."""
-    limits = (values.min(), values.max()) if len(values) > 1 else ()
-    return WithInterval(values.mean(), *limits)
-
-
 def sources_of_prices(read: Results) -> str:
     """Every source of a price, with its number of rows."""
     counts = _unversioned(read.table("prices")["source"]).value_counts()

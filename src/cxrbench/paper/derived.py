@@ -23,6 +23,12 @@ def is_declared(read: Results) -> int:
     return int(read.study.endpoint.declared is not None)
 
 
+def recorded_before_declaration(read: Results) -> int:
+    """How many recorded cells had ended before the day on which the main endpoint was declared."""
+    declared = read.study.endpoint.declared
+    return 0 if declared is None else int((read.cells["ended"].dropna().str[:10] < str(declared)).sum())
+
+
 def planned_or_recorded(read: Results) -> str:
     """What all cells of the study are, in words."""
     planned = read.cells["cell"].isin(map(str, read.study.all_cells()))

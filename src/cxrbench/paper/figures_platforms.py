@@ -188,14 +188,16 @@ def throughput(read: Results) -> Figure:
 
 
 def prices_by_instance(read: Results) -> Figure:
-    """Draw the hourly price in a region by basis of the study's instances, those whose prices are divided
+    """Draw the hourly price by basis of the study's instances, those whose prices are divided
     and every Trainium for training, rented by itself; a line starts at the oldest."""
     prices, ratios = read.table("prices"), read.table("ratios")
     chosen = [*read.study.prices.instances.values(), *ratios["instance"], *ratios["baseline"]]
     chosen = prices["instance"].isin(chosen) | prices["accelerator"].map(_trains_on_neuron)
     prices = prices[chosen & (prices["basis"] != "sagemaker")]
-    names = list(prices["instance"].unique()[::-1])
-    prices = prices.assign(y=prices["instance"].map(names.index))
+    home = read.study.prices.region
+    elsewhere = (" (" + prices["region"] + ")").where(prices["region"] != home, "")
+    names = list((prices["instance"] + elsewhere).unique()[::-1])
+    prices = prices.assign(y=(prices["instance"] + elsewhere).map(names.index))
     figure, axes = lines_named(names, 0.2, 0.8)
     for basis, colour, marker in styled(BASES):
         newest = prices[prices["basis"] == basis].drop_duplicates("instance", keep="last")
@@ -206,8 +208,7 @@ def prices_by_instance(read: Results) -> Figure:
             axes.plot(
                 dated["usd_per_hour"], dated["y"], "-o", color="0.5", lw=0.9, ms=4, mfc="w", markevery=[0]
             )
-    region = ", ".join(prices["region"].unique())
-    axes.set(xscale="log", xlabel=f"USD per hour of the instance, {region}")
+    axes.set(xscale="log", xlabel=f"USD per hour of the instance, {home} where no other region is named")
     axes.tick_params(axis="y", labelsize=7)
     axes.grid(axis="x", color="0.92", lw=0.5)
     axes.legend(loc="lower right")

@@ -85,9 +85,10 @@ class Kind:
 
 
 def _finest(value: Any) -> str:
-    """The format of a difference: two digits of its interval's half-width."""
+    """The format of a difference: two digits of its interval's half-width, four decimals at least, because
+    its ends are held against a margin."""
     half = (value.high - value.low) / 2 if isinstance(value, WithInterval) else math.nan
-    return f"+.{4 if missing(half) else decimals(half)}f"
+    return f"+.{4 if missing(half) else max(4, decimals(half))}f"
 
 
 def decimals(half_width: float) -> int:
@@ -107,6 +108,9 @@ def _power(value: float) -> str:
     """``2·10^-6``, or 0."""
     digits, _, exponent = f"{value:.0e}".partition("e")
     return f"{digits}·10^{int(exponent)}" if value else "0"
+
+
+_LEAST_P = 0.001  # smaller ones say no more
 
 
 def _three_digits(value: float) -> str:
@@ -143,6 +147,7 @@ KINDS = {
     "rate": Kind(".1f", unit=" %"),
     "size": Kind(".0e"),
     "scientific": Kind(".1e"),
+    "p": Kind(number=lambda value: f"{value:.2g}" if value >= _LEAST_P else f"<{_LEAST_P:g}"),
     "one": Kind(".1f"),
     "exact": Kind(".10g"),
     "usd": Kind(_dollars, none="none", alone=" (1 seed)"),

@@ -116,6 +116,14 @@ def block_threshold(read: Results) -> pd.DataFrame:
     return cheapest_block(read_prices(PRICES), GPU, read.study.prices, instance)
 
 
+def block_of(read: Results, gpu: str) -> float | None:
+    """How many times the images/s of ``gpu`` that instance must reach, by its capacity block, to cost the
+    same."""
+    instance = next(iter(threshold(read)["instance"]), "")
+    row = cheapest_block(read_prices(PRICES), gpu, read.study.prices, instance)
+    return None if row.empty else float(row["price_ratio"].iloc[0])
+
+
 def inference_of_a_convnext(read: Results) -> pd.DataFrame:
     """The published speeds of a ConvNeXt's inference on Trainium2, a row per device."""
     rows = read_reported()

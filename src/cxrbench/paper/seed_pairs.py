@@ -2,6 +2,7 @@
 measure."""
 
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -31,8 +32,8 @@ WORDS = {  # of what is changed, in the order of figure and table
     PROCESSOR: "processor",
 }
 SOURCES = {
-    "patients": "test patients, common to all seeds",
-    "patients x network": "test patients by training",
+    "patients": "test patients, common to all runs",
+    "patients x network": "patients x run",
     "seed": "the seed itself",
 }
 SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
@@ -76,6 +77,19 @@ def behind_sources(read: Results) -> pd.DataFrame:
         return rows
     by_size = rows.groupby("pixels").agg(networks=("network", "nunique"), runs=("runs", "sum"))
     return by_size.nlargest(1, "runs").reset_index()
+
+
+def sources_on_more_patients(read: Results) -> pd.DataFrame:
+    """The fractions of the endpoint's variance by source on as many test patients as the reproductions of
+    CheXNet have, if both parts of patients shrink with their number and the seed's stays."""
+    rows, splits = read.sources, read.table("splits")
+    rows = rows[(rows["metric"] == ENDPOINT) & (rows["source"] != SETTING)]
+    if rows.empty:
+        return rows
+    part = splits[(splits["split"] == "chexnet") & (splits["part"] == "test")]
+    shrunk = rows["variance"].clip(lower=0) * rows["patients"] / part["patients"].iloc[0]
+    variance = shrunk.where(rows["source"] != "seed", rows["variance"].clip(lower=0))
+    return rows.assign(variance=variance, fraction=variance / variance.sum())
 
 
 def sources(read: Results) -> Table:
@@ -138,6 +152,23 @@ def pairs_by_setting(read: Results) -> pd.DataFrame:
     return pd.DataFrame(settings, columns=["setting", "above"])
 
 
+def pairs_by_definition(read: Results) -> pd.DataFrame:
+    """A row per definition of F1: in how many settings with several seeds on radiographs the median
+    difference of two is above the preprint's."""
+    scores = read.table("f1_search")
+    dataset = scores["cell"].str.partition("/")[0]
+    scores = scores[~dataset.isin(read.drawn) & ~dataset.map(read.study.emulates).astype(bool)]
+    setting, rows = scores["cell"].str.rpartition("/")[0], []
+    for definition, of_definition in scores.groupby("definition", sort=False):
+        pairs = [
+            [abs(first - second) for first, second in combinations(values.dropna(), 2)]
+            for _, values in of_definition["value"].groupby(setting)
+        ]
+        above = sum(np.median(differences) > DIFFERENCE for differences in pairs if differences)
+        rows.append({"definition": definition, "above": above, "settings": len([*filter(None, pairs)])})
+    return pd.DataFrame(rows, columns=["definition", "above", "settings"])
+
+
 ARMS = {  # of a block, by the arithmetic of their recipe
     "own": "fp32",
     "fp32_reordered": "other order",
@@ -169,7 +200,7 @@ def arms(read: Results) -> Table:
         ),
         "Seeds": ("count", seeds_of),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
-        "p, corrected": "p_family:scientific",
+        "p, corrected": "p_family:p",
         "Verdict": ("verdict", lambda row: Judgement(row.verdict)),
     }
     return table(arms_compared(read), columns)

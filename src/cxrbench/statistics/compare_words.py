@@ -70,9 +70,14 @@ def _because(row: Mapping[str, Any], verdict: Verdict, reference: bool) -> str:
     if verdict is Verdict.EQUIVALENT:
         although = ", although it differs from zero" if row["ci95_low"] > 0 or row["ci95_high"] < 0 else ""
         return f"{differs}, within the margin of {margin}{although}"
-    differs = f"{name} differs by {_signed(row['difference'])} ({_interval(row, 95)})"
     if verdict is Verdict.DIFFERENT:
-        return f"{differs}, which excludes zero"
+        side, ab = "A" if row["difference"] > 0 else "B", (row["value_a"], row["value_b"])
+        scores = "{:.4f} in A against {:.4f} in B".format(*ab)
+        return (
+            f"{name} is higher in {side} by {abs(row['difference']):.4f}: {scores} "
+            f"(A - B: {_interval(row, 95)}, which excludes zero)"
+        )
+    differs = f"{name} differs by {_signed(row['difference'])} ({_interval(row, 95)})"
     return (
         f"{differs}, which includes zero; the {_interval(row, 90).replace('interval', 'interval,')}, reaches "
         f"beyond the margin of {margin}"
@@ -120,7 +125,7 @@ def _compared(row: Mapping[str, Any], reference: bool) -> str:
     if runs[0] != runs[1]:
         counted = f"{runs[0]} and {runs[1]} runs, {pairing}"
     else:
-        counted = "1 run each" if runs[0] == 1 else f"{runs[0]} runs each, {pairing}"
+        counted = "1 run each, so these two alone" if runs[0] == 1 else f"{runs[0]} runs each, {pairing}"
     if row["patients"] is None:
         scored = (
             f"{row['images']:,} images, their patients unknown"
@@ -228,12 +233,15 @@ def variance(by_source: VarianceParts | None) -> Iterator[str]:
 
 
 def settle(need: Needs, verdict: str) -> str:
-    """What these runs could show, and what 80 % power takes, as measured and at worst.
+    """What these runs could show, and what 80 % power takes, as measured and at worst; empty for runs that
+    differ, which no study of equal platforms would settle.
 
     >>> need = Needs(0.01, 3, 500, 0.6, 0.6, 4, 4, None, None)
     >>> settle(need, "inconclusive").partition("studies. ")[2]
     'For 80 % it takes 4 runs on each side with these patients; with 3 runs, no number of patients is enough.'
     """
+    if verdict == Verdict.DIFFERENT:
+        return ""
     runs, patients = (
         _both(getattr(need, f"{what}_needed_as_measured"), getattr(need, f"{what}_needed_at_worst"), what)
         for what in ("runs", "patients")
