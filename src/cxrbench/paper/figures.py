@@ -167,12 +167,14 @@ def _by_dataset(
     named: dict[str, Any] = {}
     for axes, (dataset, panel_rows) in zip(panels.flat, groups, strict=False):
         axes.set_title("\n".join(wrap(read.images_and_recipe(dataset), 28)), fontsize=9)
+        axes.tick_params(labelbottom=True)  # on a phone a scale that is shared stands far below
         yield axes, panel_rows
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
         if legend := axes.get_legend():
             legend.remove()
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=beside())
+    place: Any = "outside lower center" if beside() > 1 else "outside upper center"
+    figure.legend(named.values(), named.keys(), ncols=beside(), loc=place)
 
 
 def styled(items: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
@@ -260,8 +262,7 @@ def cells_by_status(read: Results) -> Figure:
 
 
 def learning_curves(read: Results) -> Figure:
-    """Draw losses by epoch, a panel per size of the images and a line per seed: validation thick, training
-    thin."""
+    """Draw losses by epoch, a panel per image size and a line per seed: validation thick, training thin."""
     scored, folder = with_network(read, first_recipes(read.cells, read.ok)), read.folder / "cells"
     if scored.empty:
         return no_evidence("No cell has run.")
@@ -282,14 +283,14 @@ def roc_per_label(read: Results) -> Figure:
     networks = _first_seeds(read)
     if networks.empty:
         return no_evidence("No cell has run.")
-    beside = len(networks) <= 4  # the legend, where the last panel would be
-    height = 3.1 if beside else 3.1 + 0.2 * np.ceil(len(networks) / 3)
+    columns = 5 if beside() > 1 else 3
+    in_panel = columns == 5 and len(networks) <= 4  # the legend, where the last panel would be
     findings = findings_of(_predictions(read, networks["cell"].iloc[0]))
-    rows = len(findings) // 5 + 1  # a panel each, and the last for the legend
-    size = (width(), max(height * rows / 3, 1.7))
-    figure, panels = plt.subplots(rows, 5, figsize=size, sharex=True, sharey=True, squeeze=False)
+    rows = len(findings) // columns + 1  # a panel each, and the last for the legend
+    size = (width(), width() / columns * rows + (0 if in_panel else 0.1 * len(networks)))
+    figure, panels = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     drawn, (*unused, last) = panels.flat[: len(findings)], panels.flat[len(findings) :]
-    for axes in unused:
+    for axes in (*unused, last):
         axes.axis("off")
     for row in networks.itertuples():
         test = _predictions(read, row.cell).query("split == 'test'")
@@ -306,11 +307,10 @@ def roc_per_label(read: Results) -> Figure:
         axes.axline((0, 0), slope=1, color="0.7", lw=0.5)
         axes.set_title(words(finding), fontsize=8, pad=2)
         axes.set(aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    last.axis("off")
-    where: dict[str, Any] = {"loc": "center"} if beside else {"loc": "outside lower center", "ncols": 3}
-    title = {"title": networks["dataset"].iloc[0], "title_fontsize": 8}
-    (last if beside else figure).legend(*last.get_legend_handles_labels(), **where, **title)
-    panels[-1, 2].set_xlabel("1 - specificity")  # the figure's own label would cross the legend
+    place: Any = "center" if in_panel else "outside lower center"
+    title: Any = {"title": networks["dataset"].iloc[0], "title_fontsize": 8}
+    (last if in_panel else figure).legend(*last.get_legend_handles_labels(), loc=place, **title)
+    panels[-1, columns // 2].set_xlabel("1 - specificity")  # the figure's own label would cross the legend
     figure.supylabel("sensitivity")
     return figure
 
@@ -382,7 +382,7 @@ def reliability_curves(read: Results) -> Figure:
     if networks.empty:
         return no_evidence("No cell has run.")
     floor = 5e-4  # a share of zero has no place on a logarithmic axis: its interval ends here
-    lines, columns = -(-len(networks) // 3), min(len(networks), 3)
+    lines, columns = -(-len(networks) // beside()), min(len(networks), beside())
     size = (width(), 0.4 + 2.0 * lines)
     figure, panels = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     for axes in panels.flat[len(networks) :]:

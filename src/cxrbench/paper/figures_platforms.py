@@ -139,13 +139,14 @@ def step_parity(read: Results) -> Figure:
     rows = rows[~rows["architecture"].str.startswith("test_")].assign(run=rows["host"] + rows["update"])
     widths = {update: 1.8 - 0.9 * n for n, update in enumerate(rows["update"].unique())}
     lowest = 1e-9  # equal bits are drawn at the lower edge
-    figure, panels = plt.subplots(1, 3, figsize=(width(), 2.7), sharex=True, sharey=True)
+    figure, panels = panels_of(3, 2.7, sharex=True, sharey=True)
     for axes, part in zip(panels, ("loss", "gradient_norm", "weights"), strict=True):
         shown = rows.assign(part=rows[f"{part}_difference"].clip(lower=lowest))
         curves(axes, with_network(read, shown), x="step", y="part", units="run", size="update", sizes=widths)
         axes.hlines(STEP_TOLERANCE[rows["precision"].iloc[0]], 1, TESTED_STEPS, "grey", ":")
         axes.set(title=words(part), xlabel="optimizer step", yscale="log", ylabel="")
-        axes.get_legend().remove()
+        if legend := axes.get_legend():
+            legend.remove()
     axes.set_ylim(bottom=lowest)  # shared: after all are drawn
     figure.supylabel("relative difference from cpu")
     lines = [
@@ -153,7 +154,7 @@ def step_parity(read: Results) -> Figure:
         for line in zip(*axes.get_legend_handles_labels(), strict=True)
         if line[1] not in ("network", "update")
     ]
-    figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=3)
+    figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=beside())
     return figure
 
 

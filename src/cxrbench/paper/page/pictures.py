@@ -33,7 +33,7 @@ STYLE = figures.STYLE | {"font.family": "DejaVu Sans", "mathtext.fontset": "deja
 STYLE |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7)
 STYLE |= dict.fromkeys(("font.size", "axes.labelsize", "figure.labelsize"), 8)
 # As they are there too: panels that belong side by side, and what takes a second to draw.
-_WIDE = ("cells", "roc", "samples", "labels", "learning_curves", "reliability", "step_parity", "throughput")
+_WIDE = ("cells", "samples", "labels", "throughput")
 _MARK = "mark"  # begins the ids of what has words
 
 
