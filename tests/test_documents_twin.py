@@ -188,7 +188,7 @@ FIXED = {  # place -> reason -> texts
                 "article 9 of the GDPR",
                 "GDPRhub, article 9; EDPB, Guidelines 07/2020, section 1.3.",
             ),
-            *("for one or three years", "two undated rows", "undated and of two regions"),
+            *("for one or three years", "undated and of two regions"),
         ],
     },
     "abstract": {
