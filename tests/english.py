@@ -21,9 +21,10 @@ PROSE = {
     r"\bhold the truth\b": "contain the true value",
     r"\b[Dd]rawn (radiographs|images|cells)\b": "synthetic",
     r"\bstand-ins?\b": "fake, stub",
+    r"\b[Tt]rainings\b": "training runs",
     r"\btake the same words\b": "the commands are the same",
 }
-TEXTS = ("docs/*.md", "ARTIFACT.md", "paper/sections/*.tex", "src/cxrbench/**/items.toml")
+TEXTS = ("docs/*.md", "README.md", "ARTIFACT.md", "paper/sections/*.tex", "src/cxrbench/**/*s.toml")
 
 
 def found(text: str, patterns: dict[str, str]) -> Iterator[tuple[int, str, str]]:

@@ -32,7 +32,8 @@ SPOT = "{spot/low} to {spot/high}"
 RATIO = "{preprint/low} to {preprint/high} times"
 SAID = {
     "README.md": [
-        "{run} of {planned} planned trainings are done, all on CPUs, {drawn} of them with synthetic images.",
+        "{run} of {planned} planned training runs are done, all on CPUs, {drawn} of them with synthetic "
+        "images.",
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients}% is the choice of "
         "{largest/patients} test patients, "
         "{share/luck}% how each run suits them, and {share/seed}% the seed.",
@@ -40,7 +41,7 @@ SAID = {
         "AUROC within {margin} for {arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"the preprint's {RATIO} the cost becomes, if on demand, {SPOT} at undated spot prices.",
+        f"the preprint's {RATIO} becomes, if on demand, {SPOT} at undated spot prices.",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after training {small} small networks on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -79,8 +80,8 @@ SAID = {
         "if you spend more than {pays from} USD a month.",
     ],
     "abstract": [
-        "or CUDA: we recorded {run} trainings of small networks, all on CPUs, a few on synthetic images.",
-        "Of the variance of one training's mean AUROC, {share/patients}% is the choice of {largest/patients} "
+        "or CUDA: we recorded {run} training runs of small networks, all on CPUs, a few on synthetic images.",
+        "Of the variance of one run's mean AUROC, {share/patients}% is the choice of {largest/patients} "
         "test patients and {share/seed}% the seed (standard error {share/seed error}%)",
         "mean AUROC of {arithmetic/networks} under the former default arithmetic of Neuron's compiler minus "
         "that "
@@ -90,7 +91,7 @@ SAID = {
         "share nothing, {power/convnext_pico/alone/needed} seeds on each find equal ones equivalent in",
     ],
     "Table 1": [
-        "{neuron/run} of {neuron/planned} trainings on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
+        "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
         "Open. | In mean AUROC, {power/convnext_pico/alone/needed} seeds of ConvNeXt-Pico on each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings with several seeds | No: in "
         "{pairs/recipes/above} of them the typical pair of seeds differs by more (). | {to see/runs/low} "
@@ -107,7 +108,7 @@ SAID = {
         f"The stated {RATIO}, if on demand, becomes {SPOT} at undated spot prices.",
     ],
     "summary": [
-        "Trainings: {run} of {planned} have evidence ({run} recorded).",
+        "Training runs: {run} of {planned} have evidence ({run} recorded).",
         "Test AUROC {best} ({best/low} to {best/high}): {best/name}.",
     ],
 }
@@ -150,7 +151,7 @@ FIXED = {  # place -> reason -> texts
                 "a factor of two of the middle for 99 % or more",
                 "0.59 to 1.02 times",
                 "1.20 times the images/s of a g6e.xlarge",
-                "0.47 times those of a p5.4xlarge, one H100",
+                "0.47 times for a p5.4xlarge, one H100",
             ),
             *("(4 networks", "was 3.0 to 8.4 times smaller"),
         ],

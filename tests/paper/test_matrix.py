@@ -166,7 +166,7 @@ def test_a_build_ends_with_six_lines_of_80_columns(cells: pd.DataFrame, claimed:
     assert len(lines) == 6 and max(map(len, lines)) <= 80, lines
     assert lines[0] == "Paper: paper/paper.pdf" and "Next: cxrbench claims --why" in lines[-1]
     run = (~cells["state"].isin(["not run", "refused"])).sum()
-    assert lines[1].startswith(f"Trainings: {run} of {len(cells)} have evidence")
+    assert lines[1].startswith(f"Training runs: {run} of {len(cells)} have evidence")
     idle = set(cells["platform"]) - set(cells.loc[~cells["state"].isin(["not run", "refused"]), "platform"])
     assert set(re.findall(r"\w+", lines[2].partition("Not run on:")[2])) == idle
     assert ("1 follows" in lines[4]) == claimed and "stale" not in lines[4]

@@ -81,7 +81,7 @@ def test_nothing_waits_for_a_processor_once_all_its_cells_ran(read: Results) -> 
 def test_a_recorded_cell_that_nobody_planned_is_not_called_planned(read: Results) -> None:
     """The study plans one seed of one network; the others of its dataset are recorded here all the same."""
     values = named_values(read, "cells/")
-    assert f"{values['cells/total']} planned trainings are done" in conclusions(values)[0].text
+    assert f"{values['cells/total']} planned training runs are done" in conclusions(values)[0].text
     dataset = "nih128-64px"
     block = {"dataset": dataset, "architectures": ["resnet18"], "platforms": ["cpu"], "seeds": [0]}
     study = read.study.model_validate(
@@ -91,12 +91,12 @@ def test_a_recorded_cell_that_nobody_planned_is_not_called_planned(read: Results
     assert set(cells["dataset"]) == {dataset} and set(cells["status"]) == {"ok"} and len(cells) > 3
     values = named_values(replace(read, study=study, cells=cells), "cells/")
     text = conclusions(values)[0].text
-    assert f"{len(cells)} of {len(cells)} planned or recorded trainings are done" in text
+    assert f"{len(cells)} of {len(cells)} planned or recorded training runs are done" in text
     pages = [*(ROOT / "paper").rglob("*.tex"), *(ROOT / "src/cxrbench/paper").rglob("*.t*")]
     assert [
         path
         for path in pages
-        if re.search(r"cells/total\} (?!\\val|(are )?\{cells/kind|trainings)", path.read_text())
+        if re.search(r"cells/total\} (?!\\val|(are )?\{cells/kind|training runs)", path.read_text())
     ] == []
 
 
@@ -195,7 +195,7 @@ def test_the_status_says_what_has_not_run_only_while_it_has_not(read: Results) -
     assert on_trainium.text.endswith("done, 0 of them on CUDA and 3 on Trainium.")
     of_others = {name: value for name, value in values.items() if not re.match("cells/(cuda|neuron)/", name)}
     own, *_ = conclusions(of_others)
-    assert own.text.endswith("planned trainings are done, all on CPUs.") and "Trainium" not in own.text
+    assert own.text.endswith("planned training runs are done, all on CPUs.") and "Trainium" not in own.text
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ def contribute(
         bool, typer.Option("--repeat", help="With --receive: train the first epoch again and compare.")
     ] = False,
     send_log: Annotated[
-        bool, typer.Option("--send-log", help="Send the texts of failed trainings too, not their hashes.")
+        bool, typer.Option("--send-log", help="Send the texts of failed runs too, not their hashes.")
     ] = False,
     processes: ProcessesOption = None,
     study: StudyOption = STUDY,

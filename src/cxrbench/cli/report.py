@@ -44,7 +44,7 @@ def report(
 ) -> None:
     """Make tables, figures, the HTML page and the summary from the scores of a build.
 
-    `matrix` prints which trainings have been run, with the mean AUROC of each network.
+    `matrix` prints which cells have been run, with the mean AUROC of each network.
     `documents` writes README.md, ARTIFACT.md and pages of docs/ from paper/documents.
     `paper` typesets the paper with latexmk.
     """
