@@ -36,21 +36,20 @@ SAID = {
         "images.",
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients}% is the choice of "
         "{largest/patients} test patients, "
-        "{share/luck}% how each run suits them, and {share/seed}% the seed.",
-        "the former default arithmetic of Neuron's compiler and an A10G's are equivalent in mean "
+        "{share/luck}% the patient-by-run interaction, and {share/seed}% the seed.",
+        "the former default arithmetic of Neuron's compiler and of an A10G GPU are equivalent in mean "
         "AUROC within {margin} for {arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"the preprint's {RATIO} becomes, if on demand, {SPOT} at undated spot prices.",
+        f"If the preprint's {RATIO} used on-demand prices, the same hours on spot cost {SPOT} times, on",
         "| {rebuild/seconds} s on {rebuild/where} |",
-        "the same, after training {small} small networks on synthetic images |",
+        "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
     ],
     "ARTIFACT.md": [  # the main claims
         "macro AUROC at {smallest/pixels} pixels is equivalent for ResNet-18 and for ConvNeXt-Pico, with "
         "{pico/seeds} seeds on CPUs",
-        "below {margin} macro AUROC, {level} % interval of the larger difference's size | {nothing} to "
-        "{backends/far}: "
+        "below {margin} macro AUROC, farthest end of the {level} % intervals | {backends/far}: "
         "follows | {rebuild/seconds} s |",
         "mean AUROC at {smallest/pixels} pixels, {share/patients} % is the choice of the test patients.",
         "of the variance, {settings/ten} settings with {precision/seeds} seeds | {fraction/patients}: "
@@ -61,10 +60,9 @@ SAID = {
         "E10 | The {level} % interval of either network's difference ends at the margin or beyond.",
         "E9 | The {level} % interval of the difference ends at the margin or beyond.",
         "mean AUROC at {smallest/pixels} pixels, with {arithmetic/seeds} seeds each.",
-        "below {margin} mean AUROC, {level} % interval of the difference's size | {nothing} to "
+        "below {margin} mean AUROC, farther end of the {level} % interval | "
         "{arithmetic/convnext_pico/far}: follows | {rebuild/seconds} s |",
-        "below {margin} mean AUROC, {level} % interval of the larger difference's size | {nothing} to "
-        "{precision/far}: "
+        "below {margin} mean AUROC, farthest end of the {level} % intervals | {precision/far}: "
         "follows | {rebuild/seconds} s |",
     ],
     "docs/practitioner.md": [
@@ -82,11 +80,11 @@ SAID = {
     "abstract": [
         "or CUDA: we recorded {run} training runs of small networks, all on CPUs, a few on synthetic images.",
         "Of the variance of one run's mean AUROC, {share/patients}% is the choice of {largest/patients} "
-        "test patients and {share/seed}% the seed (standard error {share/seed error}%)",
+        "test patients and {share/seed}% the seed (standard error between settings {share/seed error}%)",
         "mean AUROC of {arithmetic/networks} under the former default arithmetic of Neuron's compiler minus "
         "that "
         "under an A10G's is {arithmetic/convnext_pico} ({arithmetic/convnext_pico/low} to "
-        "{arithmetic/convnext_pico/high}), with {level} % intervals over {arithmetic/seeds} seeds: "
+        "{arithmetic/convnext_pico/high}), a {level} % interval over {arithmetic/seeds} seeds: "
         "equivalent within {margin}.",
         "share nothing, {power/convnext_pico/alone/needed} seeds on each find equal ones equivalent in",
     ],

@@ -1,5 +1,6 @@
 """The paper's source: no number of its own, every macro defined, text from evidence harmless."""
 
+import json
 import os
 import re
 import shlex
@@ -134,6 +135,17 @@ def test_documents_follow_the_evidence(from_all_evidence: Path) -> None:
     for name in names:
         same = (from_all_evidence / name).read_bytes() == (ROOT / name).read_bytes()
         assert same, f"{name}: run make paper-from-evidence and cxrbench report --only documents"
+
+
+@pytest.mark.slow
+def test_every_value_that_a_document_names_is_known(from_all_evidence: Path) -> None:
+    """The paper said "not run" in the place of a fraction whose key another key's pattern had taken."""
+    named, known = (
+        json.loads((from_all_evidence / f"results/{name}.json").read_text(encoding="utf-8"))
+        for name in ("named", "values")
+    )
+    absent = {*named} - {*known}
+    assert absent <= {"paper/title", "small/cores", "small/minutes", "small/processors"}, absent
 
 
 def test_cited_works_are_in_the_bibliography() -> None:

@@ -81,8 +81,7 @@ def in_figure(cells: pd.DataFrame) -> Counts:
     found: Counts = {}
     for text in axes.texts:
         x, y = map(int, text.get_position())
-        parts = re.findall(r"([^,]+) \((\d+)\)(?:, )?", text.get_text())
-        found[(*rows[y], columns[x])] = Counter({state: int(count) for state, count in parts})
+        found[(*rows[y], columns[x])] = counted(text.get_text())
     plt.close(figure)
     return found
 

@@ -86,16 +86,16 @@ def test_two_cells_trained_anew_have_a_difference_and_a_bound_that_can_fail(read
     ]
     scored = replace(read, recorded=ROOT / "data/recorded", metrics=pd.DataFrame(rows))
     table = experiments(scored).set_index("")
-    assert list(table.index[table["Refuted if"] != ""]) == list(named)
+    assert list(table.index[table["In doubt if"] != ""]) == list(named)
     for name, of in named.items():
         expected = "difference in mean AUROC is +0.0010, and at most 0.0040 in the recorded pairs of 2 seeds"
         assert expected in table.loc[name, "Expected"]
         bound = of.within
-        assert f"differs by more than {bound:g}" in table.loc[name, "Refuted if"]
+        assert f"differs by more than {bound:g}" in table.loc[name, "In doubt if"]
     assert "difference" not in table.loc["E5", "Expected"]
     text = as_sections(table.reset_index())
     assert text.count("\n### E") == len(table) and text.count("```sh\nmake cell") == 5
-    assert "- **Refuted if**: the mean AUROC of the two differs by more than 0.001\n" in text
+    assert "- **In doubt if**: the mean AUROC of the two differs by more than 0.001\n" in text
 
 
 def test_a_recorded_cell_gives_result_tolerance_and_time(read: Results) -> None:

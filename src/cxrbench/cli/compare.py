@@ -19,8 +19,8 @@ SOURCES = (
     " table of scores."
 )
 _MEANING = (
-    "Equivalent: the 90 % interval lies within the margin. Different: the 95 % one excludes zero. Holm's p"
-    " is corrected over the findings. F1 has no verdict, because no margin of it is established."
+    "Equivalent: the 90 % interval lies within the margin, {margins}. Different: the 95 % one excludes zero."
+    " Holm's p is corrected over the findings. F1 has no verdict, because no margin of it is established."
 )
 _OF_REFERENCE = (
     "Inside: the 95 % interval of the difference from the reference's mean holds zero, as it does for 19 of"
@@ -230,12 +230,20 @@ def _in_a_terminal(comparison: Comparison) -> list[str]:
             "",
             wrapped(f"Not shown in under {whole_width} columns: {hidden}. --html FILE has all.", ""),
         ]
-    lines += ["", *shown, "", wrapped(_OF_REFERENCE if comparison.reference else _MEANING, "")]
+    meaning = _OF_REFERENCE if comparison.reference else _MEANING.format(margins=_margins(comparison))
+    lines += ["", *shown, "", wrapped(meaning, "")]
     if bars := list(words.variance(comparison.main_variance)):
         lines += ["", *bars]
     if (need := comparison.needs) and (settled := words.settle(need, comparison.verdict)):
         lines += ["", wrapped(settled, "")]
     return lines
+
+
+def _margins(comparison: Comparison) -> str:
+    """The margins of means and of single findings in words."""
+    margins = [*dict.fromkeys(row["margin"] for row in comparison.rows if row["margin"] is not None)]
+    alone = f" for means and {margins[1]:g} for a single finding" if len(margins) > 1 else ""
+    return f"{margins[0]:g}{alone}" if margins else "which is not given"
 
 
 def _laid_out(head: list[str], rows: list[list[str]], kept: tuple[int, ...] = tuple(range(8))) -> list[str]:

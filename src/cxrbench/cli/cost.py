@@ -246,15 +246,22 @@ def cost_decide(
     from cxrbench.cost.mine import published_kind
     from cxrbench.cost.porting import Numbers, decide, ratio_for
     from cxrbench.cost.prices import newest, read_prices
-    from cxrbench.cost.ratios import ratio_given, ratio_of_speeds, supported_on, thresholds
+    from cxrbench.cost.ratios import (
+        cheapest_block,
+        ratio_given,
+        ratio_of_speeds,
+        supported_on,
+        thresholds,
+    )
     from cxrbench.study.platforms import GPU
 
     if ratio and speeds:
         raise UserError("--ratio and --speeds both give the cost ratio: leave one of them out")
     if basis and (ratio or speeds):
         raise UserError("--basis converts the preprint's ratio: leave it out where you give your own")
-    at = pricing_of(study)
-    needed = thresholds(read_prices(prices), gpu or at.instances.get(GPU, "g5.xlarge"), at)
+    at, listed = pricing_of(study), read_prices(prices)
+    instance = gpu or at.instances.get(GPU, "g5.xlarge")
+    needed = thresholds(listed, instance, at)
     needed = supported_on(needed, trainium) if trainium else needed
     spend, architecture = _asked("spend", spend), _asked("architecture", architecture, str)
     porting, horizon = _asked("porting", porting), _asked("horizon", horizon)
@@ -262,7 +269,8 @@ def cost_decide(
     if ratio:
         chosen = ratio_given(*ratio, needed, trainium)
     elif speeds:
-        chosen = ratio_of_speeds(*speeds, needed)
+        block = cheapest_block(listed, instance, at, next(iter(needed["instance"]), ""))
+        chosen = ratio_of_speeds(*speeds, needed, block)
     else:
         name = published_kind(architecture, RECORDED, cache, say)
         chosen = ratio_for(name, basis, records, study, prices)
@@ -273,4 +281,4 @@ def cost_decide(
     measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}
     as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
-    say(age_of(newest(read_prices(prices)), f"price in {prices}"))
+    say(age_of(newest(listed), f"price in {prices}"))

@@ -177,9 +177,9 @@ def ratio_given(low: float, high: float, needed: pd.DataFrame, instance: str | N
     return Ratio(low, high, "given", source, row["accelerator"], own=True, instance=instance)
 
 
-def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame) -> Ratio:
-    """The cost ratio of two measured speeds, in images/s of whole instances, at the two prices of the
-    first row of :func:`thresholds` (``needed``)."""
+def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame, block: pd.DataFrame) -> Ratio:
+    """The cost ratio of two measured speeds, in images/s of whole instances: at the two prices of the first
+    row of :func:`thresholds` (``needed``), and of :func:`cheapest_block` where there is one."""
     for speed in (gpu, trainium):
         if not 0 < speed < np.inf:
             raise UserError(f"--speeds: {speed:g} is not a valid speed; give images per second, above zero")
@@ -188,14 +188,16 @@ def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame) -> Ratio:
             "no price of a pair of the GPU with a Trainium instance that AWS supports for training (known: "
             "none); name another --gpu, or give --ratio LOW HIGH"
         )
-    row = needed.iloc[0].to_dict()
-    ratio = float(row["price_ratio"]) * gpu / trainium
+    rows = [needed.iloc[0].to_dict(), *block.to_dict("records")]
+    row, ratios = rows[0], [float(pair["price_ratio"]) * gpu / trainium for pair in rows]
+    prices = "; or ".join(
+        f"{two_prices(pair)}: {ratio:.2f}" for pair, ratio in zip(rows, ratios, strict=True)
+    )
     source = (
-        f"your {gpu:g} images/s on {row['instance_gpu']} and {trainium:g} on {row['instance']}, at "
-        f"{two_prices(row)}"
+        f"your {gpu:g} images/s on {row['instance_gpu']} and {trainium:g} on {row['instance']}, at {prices}"
     )
     named = {"hardware": row["accelerator"], "instance": row["instance"], "mixed": row["mixed"]}
-    return Ratio(ratio, ratio, "given", source, own=True, **named)
+    return Ratio(min(ratios), max(ratios), "given", source, own=True, **named)
 
 
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:

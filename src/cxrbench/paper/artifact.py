@@ -29,7 +29,7 @@ _LINES = (
     "Shows",
     "Bears on",
     "Expected",
-    "Refuted if",
+    "In doubt if",
     "Your time",
     "Machine's time",
     "Disk",
@@ -67,9 +67,12 @@ def main_claims(read: Results) -> pd.DataFrame:
 
 
 def _computed(row: pd.Series) -> str:
-    """The computed value of a claim, and its verdict."""
+    """The computed value of a claim, of a size its upper end, and its verdict."""
     verdict = str(row["verdict"])
-    return verdict if verdict == ClaimVerdict.NOT_TESTABLE else f"{computed(row)}: {verdict}"
+    if verdict == ClaimVerdict.NOT_TESTABLE:
+        return verdict
+    size = row["computed_low"] == 0 < row["computed_high"]
+    return f"{computed(row).removeprefix('0 to ') if size else computed(row)}: {verdict}"
 
 
 def _expected(row: pd.Series) -> str:
@@ -99,7 +102,7 @@ def experiments(read: Results) -> pd.DataFrame:
             "Your time": f"{experiment.human_minutes:g} min",
             "Machine's time": compute,
             "Disk": disk,
-            "Refuted if": bound and f"the mean AUROC of the two differs by more than {bound}",
+            "In doubt if": bound and f"the mean AUROC of the two differs by more than {bound}",
         }
         rows.append(row)
     return pd.DataFrame(rows)

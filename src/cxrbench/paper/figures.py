@@ -236,7 +236,7 @@ def cells_by_status(read: Results) -> Figure:
     run, rows = run_and_unrun(matrix(read.cells, unreviewed_states(read.cells)))
     rows, platforms = run or rows, list(read.cells["platform"].unique())
     counts = [[tally([row.platforms[platform]]) for platform in platforms] for row in rows]
-    written = "{0} ({1})" if beside() > 1 else "({1})"  # the legend names the states then
+    written = "{1} {0}" if beside() > 1 else "({1})"  # the legend names the states then
     texts = [[", ".join(written.format(*one) for one in of.items()) for of in line] for line in counts]
     kinds = [[next(iter(of)).word if len(of) == 1 else "several" for of in line] for line in counts]
     colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
@@ -244,7 +244,7 @@ def cells_by_status(read: Results) -> Figure:
     sns.heatmap(
         pd.DataFrame(colours, [f"{row.dataset}, {row.architecture}" for row in rows], platforms),
         mask=np.array(texts) == "", annot=np.array(texts), fmt="",
-        annot_kws={"color": "black", "size": 7 if beside() > 1 else 6},
+        annot_kws={"color": "black", "size": 6},
         cmap=ListedColormap([*_FILL.values(), _FAILED]), vmin=0, vmax=len(_FILL), cbar=False,
         linewidths=2, linecolor="white", ax=axes,
     )  # fmt: skip

@@ -50,7 +50,8 @@ def parity(read: Results) -> Figure:
     axes.axvline(0, color="0.6", lw=0.5)
     rows = rows.assign(y=y, colour=rows["architecture"].map(colours_of(read)))
     floor = rows["kind"] == "noise floor"
-    axes.hlines(rows["y"], rows["ci_low"], rows["ci_high"], color=rows["colour"], lw=1)
+    axes.hlines(rows["y"], rows["ci_low"], rows["ci_high"], color=rows["colour"], lw=0.8)
+    axes.hlines(rows["y"], rows["ci90_low"], rows["ci90_high"], color=rows["colour"], lw=2.2)
     fill = rows["colour"].where(~floor, "w")
     axes.scatter(rows["difference"], rows["y"], 18, fill, edgecolors=rows["colour"], zorder=3)
     axes.set_xlabel("difference in the main endpoint (mean AUROC)")
@@ -145,6 +146,7 @@ def step_parity(read: Results) -> Figure:
         curves(axes, with_network(read, shown), x="step", y="part", units="run", size="update", sizes=widths)
         axes.hlines(STEP_TOLERANCE[rows["precision"].iloc[0]], 1, TESTED_STEPS, "grey", ":")
         axes.set(title=words(part), xlabel="optimizer step", yscale="log", ylabel="")
+        axes.locator_params(axis="x", integer=True)
         if legend := axes.get_legend():
             legend.remove()
     axes.set_ylim(bottom=lowest)  # shared: after all are drawn
@@ -212,7 +214,10 @@ def prices_by_instance(read: Results) -> Figure:
     axes.set(xscale="log", xlabel=f"USD per hour of the instance, {home} where no other region is named")
     axes.tick_params(axis="y", labelsize=7)
     axes.grid(axis="x", color="0.92", lw=0.5)
-    axes.legend(loc="lower right")
+    if beside() > 1:
+        axes.legend(loc="lower right")
+    else:  # it would hide a third of the panel
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 

@@ -102,10 +102,10 @@ def corrected(parity: pd.DataFrame) -> str:
     if not counts["verdicts"]:
         return "No verdict was tested."
     stay = "; ".join(
-        f"of {counts[verdict]} {verdict}, {counts[f'{verdict} after correction']} stay so"
+        f"{counts[f'{verdict} after correction']} of {counts[verdict]} {verdict} stay so"
         for verdict in ("equivalent", "different")
         if counts[verdict]
     )
-    decided = f"corrected over all of them (Holm), {stay}" if stay else "all are inconclusive"
+    decided = f"after Holm's correction over all of them {stay}" if stay else "all are inconclusive"
     pairs = f"{counts['pairs']} pair{'s' * (counts['pairs'] > 1)}"
-    return f"The table's verdicts are {counts['verdicts']}, on {pairs}: {decided}."
+    return f"It has {counts['verdicts']} verdict{'s' * (counts['verdicts'] > 1)}, on {pairs}: {decided}."
