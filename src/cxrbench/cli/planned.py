@@ -34,7 +34,7 @@ _SHOWN = 1  # names in a message
 _SIZES = ("packed_gib", "device_gib")  # printed to the next hundredth
 _FORECAST_NOTE = (
     "Time and USD are of the cells to run, without packing, compiling and downloads; an image is taken to "
-    "last a third as long in scoring as in training. 'over': without cells of unknown time. 'disk': the "
+    "last a third as long in scoring as in training. 'disk': the "
     "packed images. 'step': weights, moments, gradients and activations of the largest step, by the audit."
 )
 
@@ -111,6 +111,8 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
     known = any(text != "unknown" for name in ("time", "usd") for text in texts[name])
     columns = ["dataset", "platform", "to_run", *(["time", "usd"] if known else [])]
     parts = [cost_columns(shown[columns]), cost_columns(sizes)]
+    if any(text.startswith("over") for text in texts["time"]):
+        parts.insert(1, wrapped("over: without cells of unknown time."))
     if any("unknown" in text for text in texts["time"]):
         parts.insert(1, wrapped("Time and cost are unknown until one cell has been timed; plan a day."))
     return "\n\n".join(parts) + "\n"

@@ -135,6 +135,12 @@ def capacity_blocks(read: Results) -> pd.DataFrame:
     return newest(read_prices(PRICES), read.study.prices.as_of, basis="capacity_block")
 
 
+def _time(low: float, high: float) -> str:
+    """A range of hours, in minutes where it ends before two hours."""
+    minutes = text(Range(60 * low, 60 * high), "short")
+    return f"{minutes} min" if high < 2 else f"{text(Range(low, high), 'short')} h"
+
+
 def jobs_in_markdown(read: Results) -> str:
     """The table of jobs and instances in Markdown, with region and date of its prices."""
     rows, pricing = jobs(read), read.study.prices
@@ -145,8 +151,7 @@ def jobs_in_markdown(read: Results) -> str:
     for job in JOBS:
         named = f"{job.size}: {job.images:,} x {job.pixels} px, {job.epochs} epochs, {job.network}"
         shown[named] = [
-            f"{text(Range(row.hours_low, row.hours_high), 'short')} h, "
-            f"{text(Range(row.usd_low, row.usd_high), 'short')} USD"
+            f"{_time(row.hours_low, row.hours_high)}, {text(Range(row.usd_low, row.usd_high), 'short')} USD"
             for row in rows[rows["job"] == job.size].itertuples()
         ]
     dates = ", ".join(sorted(set(rows["as_of"])))
