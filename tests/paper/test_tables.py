@@ -319,3 +319,19 @@ def test_arms_of_a_block_are_compared_once_all_planned_seeds_are_recorded() -> N
         contrasts = pd.DataFrame([row | {"seeds_a": ",".join(map(str, seeds))}])
         read = made_up(contrasts=contrasts, cells=planned, study=study)
         assert len(seed_pairs.arms(read).texts) == shown
+
+
+def test_pairs_of_seeds_are_counted_by_definition_of_f1_where_there_are_any() -> None:
+    """A study of phantoms alone has none, which ended its build with a traceback."""
+    study = read_study(ROOT / "config/config.yaml")
+    values = {"nih128-64px/resnet18/cpu": (0.5, 0.51, 0.53), "nih128-32px/resnet18/cpu": (0.6, 0.601)}
+    rows = [
+        {"cell": f"{setting}/seed{seed}", "definition": "f1_any_finding", "value": value}
+        for setting, of_seeds in values.items()
+        for seed, value in enumerate(of_seeds)
+    ]
+    scores = pd.DataFrame(rows)
+    cells = scores.assign(dataset=scores["cell"].str.split("/").str[0])
+    for table, counted in ((scores, [["f1_any_finding", 1, 2]]), (scores.head(0), [])):
+        read = made_up(tables={"f1_search": table}, cells=cells, study=study)
+        assert seed_pairs.pairs_by_definition(read).to_numpy().tolist() == counted

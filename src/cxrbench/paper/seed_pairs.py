@@ -156,9 +156,9 @@ def pairs_by_definition(read: Results) -> pd.DataFrame:
     """A row per definition of F1: in how many settings with several seeds on radiographs the median
     difference of two is above the preprint's."""
     scores = read.table("f1_search")
-    dataset = scores["cell"].str.partition("/")[0]
-    scores = scores[~dataset.isin(read.drawn) & ~dataset.map(read.study.emulates).astype(bool)]
-    setting, rows = scores["cell"].str.rpartition("/")[0], []
+    scores = read.without_emulation(scores.assign(dataset=scores["cell"].str.split("/").str[0]))
+    scores = scores[~scores["dataset"].isin(read.drawn)]
+    setting, rows = scores["cell"].str.rsplit("/", n=1).str[0], []
     for definition, of_definition in scores.groupby("definition", sort=False):
         pairs = [
             [abs(first - second) for first, second in combinations(values.dropna(), 2)]
