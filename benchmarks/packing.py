@@ -38,10 +38,10 @@ from cxrbench.cli.words import say
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import cores
 from cxrbench.datasets.archives import Encoded
-from cxrbench.datasets.decoding import decode
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.packed import pack
 from cxrbench.datasets.phantom import draw
+from cxrbench.datasets.table import decode_radiograph
 from cxrbench.study.config import Dataset, NihSource, TableSource
 from cxrbench.study.recipe import SPLITS
 
@@ -148,7 +148,7 @@ def _pack(config: Dataset, folder: Path, workers: int) -> None:
 def _alone(config: TableSource, files: Path, workers: int) -> None:
     with ThreadPoolExecutor(workers) as pool:
         pictures = (Encoded(path.name, "", path.read_bytes()) for path in sorted(files.iterdir()))
-        deque(pool.map(partial(decode, pixels=config.pixels, formats=("PNG",), colour=False), pictures), 0)
+        deque(pool.map(partial(decode_radiograph, config), pictures), 0)
 
 
 def _decoding(source: Path, workers: int) -> None:

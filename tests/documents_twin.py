@@ -341,7 +341,7 @@ def of_claims(recipes: dict) -> dict[str, Any]:
     names = ("resnet18", "convnext_pico")
     cpu, xla = ([recipes["nih128-32px", name, on] for name in names] for on in ("cpu", "xla_cpu"))
     verdicts = [(a["endpoint"] - b["endpoint"]).equivalent for a, b in zip(cpu, xla, strict=True)]
-    backends = max(far(a["macro"] - b["macro"]) for a, b in zip(cpu, xla, strict=True))
+    backends = max(far(a["endpoint"] - b["endpoint"]) for a, b in zip(cpu, xla, strict=True))
     pixels = {group: STUDY["datasets"][group[0]]["pixels"] for group in recipes if group[0].startswith("nih")}
     most = [group for group in pixels if pixels[group] == max(pixels.values())]
     largest = max(most, key=lambda group: recipes[group]["macro"].value.mean())

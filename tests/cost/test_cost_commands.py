@@ -90,7 +90,7 @@ def test_break_even_of_the_published_cases() -> None:
 
 
 def test_interruptions_on_spot_stand_beside_the_hours_of_the_named_gpu() -> None:
-    mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10)
+    mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10, "--why")
     shown = unwrapped(*mine, "--gpu-images-per-second", 100)
     (said,) = re.findall(r"On spot, g5\.xlarge is expected to take (\S+) to (\S+) times these hours", shown)
     hours = 10 * (200_000 + 20_000 / 3) / 100 / 3600
@@ -104,7 +104,7 @@ def test_interruptions_on_spot_stand_beside_the_hours_of_the_named_gpu() -> None
 def test_a_price_for_any_network_is_one_page() -> None:
     mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10, "--gpu-images-per-second", 100)
     done = must_work(*mine)
-    assert done.stdout.startswith(ENDED) and len(done.stdout.splitlines()) <= 60
+    assert done.stdout.startswith(ENDED) and len(done.stdout.splitlines()) <= 34
     shown = " ".join(done.stdout.split())
     pays = "On trn2.3xlarge Trainium pays only above 6.45 times the images/s of g5.xlarge (645 images/s): "
     assert f"{pays}2.74 USD/h (spot, ap-southeast-4, undated) over 0.425 USD/h (spot, us-east-1," in shown
@@ -119,7 +119,8 @@ def test_a_price_for_any_network_is_one_page() -> None:
         and "5.7 h" in shown
     )
     assert re.search(r"trn1\.2xlarge +1\.344 +no training", done.stdout)
-    assert OF_ITS_BATCH in shown
+    assert OF_ITS_BATCH not in shown and shown.endswith("add --why.")
+    assert OF_ITS_BATCH in unwrapped(*mine, "--why")
     table = json.loads(must_work(*mine, "--json").stdout)
     assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 7
     assert "100 images/s are below the 781 to 1,197 that timm's speed predicts" in shown
@@ -127,7 +128,7 @@ def test_a_price_for_any_network_is_one_page() -> None:
 
 
 def test_the_bound_names_its_prices_and_the_preprint_only_beside_what_it_compares() -> None:
-    mine = ("cost", "mine", "resnet50", "--images", 1000, "--epochs", 1)
+    mine = ("cost", "mine", "resnet50", "--images", 1000, "--epochs", 1, "--why")
     shown = unwrapped(*mine)
     assert (
         "on trn1.2xlarge (no training from SDK 2.30) as on g5.xlarge, at 1.34 USD/h (on demand, us-" in shown
@@ -145,7 +146,7 @@ def test_the_bound_names_its_prices_and_the_preprint_only_beside_what_it_compare
 
 
 def test_what_a_step_keeps_is_said_to_be_unknown_where_no_such_step_is_recorded() -> None:
-    shown = unwrapped("cost", "mine", "vit_base_patch16_224", "--images", 1000, "--epochs", 1)
+    shown = unwrapped("cost", "mine", "vit_base_patch16_224", "--images", 1000, "--epochs", 1, "--why")
     assert (
         "a byte per pixel. What a step keeps on the device, and the least that it moves, are unknown" in shown
     )
@@ -153,7 +154,7 @@ def test_what_a_step_keeps_is_said_to_be_unknown_where_no_such_step_is_recorded(
 
 
 def test_a_job_is_priced_in_another_region() -> None:
-    words = ("mine", "resnet50", "--images", 1000, "--epochs", 1, "--region", "us-west-2")
+    words = ("mine", "resnet50", "--images", 1000, "--epochs", 1, "--why", "--region", "us-west-2")
     assert rows(*words)[0]["region"] == "us-west-2"
     assert "unknown region 'us-west-9'" in refused("cost", *words[:-1], "us-west-9")
 

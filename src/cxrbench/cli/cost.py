@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.cost_columns import cost_columns, costs_and_notes, mine_columns
-from cxrbench.cli.cost_job import at_equal_shares, the_job
+from cxrbench.cli.cost_job import at_equal_shares, shortfall, the_job
 from cxrbench.cli.cost_words import (
     age_of,
     on_spot,
@@ -105,6 +105,7 @@ def cost_mine(
     prices: PricesOption = PRICES,
     recorded: RecordedOption = RECORDED,
     cache: CacheOption = RESULTS / "audit",
+    why: Annotated[bool, typer.Option("--why", help="Print what the numbers rest on too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what training a timm network takes and costs, and when Trainium would pay.
@@ -133,17 +134,17 @@ def cost_mine(
     table = mine_table(training, of, listed, recorded)
     needed = thresholds(listed, instance, of.prices)
     block = cheapest_block(listed, instance, of.prices, next(iter(needed["instance"]), ""))
-    answers = when_it_pays(table, training, needed, block)
+    answers = [*when_it_pays(table, training, needed, block), *shortfall(training, table), age_of(table)]
     notes = [
         *the_job(training, table),
         *on_spot(table, listed, of.prices),
         *at_equal_shares(training, needed, listed, of.prices),
         f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is known to be too "
         f"small, USD includes a network volume, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
-        age_of(table),
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
-    shown = [*first, mine_columns(table), "", *map(wrapped, answers), "", *map(wrapped, notes)]
+    more = notes if why else ["What hours (timm, scaled), bounds and prices rest on: add --why."]
+    shown = [*first, mine_columns(table), "", *map(wrapped, answers), "", *map(wrapped, more)]
     _print(table, as_json, "\n".join(shown))
 
 

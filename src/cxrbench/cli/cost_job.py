@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cxrbench.cost.mine import Training
+    from cxrbench.cost.published import Published
     from cxrbench.study.config import Pricing
 
 # data/claims.yaml, O08: one CNN of 2.5 M parameters at 64 px, on one core of a trn1.2xlarge with SDK 2.30.
@@ -20,9 +21,8 @@ _REACHED = "1.1 to 1.2 %"
 
 def the_job(training: Training, table: pd.DataFrame) -> list[str]:
     """The size of a job in words, and what its hours rest on where they were scaled."""
-    from cxrbench.cost.devices import DEVICES
     from cxrbench.cost.estimate import AUDITED_BATCH
-    from cxrbench.cost.published import SOURCE, published_speed, quality
+    from cxrbench.cost.published import SOURCE, quality
 
     network, gib = training.network, training.work.step_gib
     if gib is not None:
@@ -39,32 +39,49 @@ def the_job(training: Training, table: pd.DataFrame) -> list[str]:
         f"{training.epochs} epochs, {training.scored:,} images scored after each (a third of the time of a "
         f"training image). Packed: {training.packed_gb:,.1f} GB, a byte per pixel{step}"
     ]
-    scaled = table["rests_on"].fillna("").str.startswith("timm")
-    here = DEVICES[table["accelerator"].iloc[0]]
-    timed = published_speed(network.architecture, network.pixels, here)
-    if timed and training.speed and network.precision != "fp32":
-        cores = int(table["accelerators"].iloc[0])
-        low, high = timed.low * cores, timed.high * cores
-        if not low <= training.speed <= high:
-            side = "below" if training.speed < low else "above"
-            why = ""
-            if side == "below":
-                slower = span(low / training.speed, high / training.speed)
-                why = (
-                    ": look at the input, the batch and the precision. What holds this GPU back may hold "
-                    f"back the others: then their hours and dollars are {slower} times those of the table"
-                )
-            lines.append(
-                f"Your {training.speed:,.0f} images/s are {side} the {span(low, high)} that timm's speed "
-                f"predicts{why}."
-            )
-    if timed and scaled.any():
+    timed = _published(training, table)
+    if timed and table["rests_on"].fillna("").str.startswith("timm").any():
         lines.append(
             f"timm, scaled: {SOURCE}, {timed.measured:,.0f} images/s at {timed.pixels} px, by area to "
             f"{network.pixels} px and to each GPU between the ratios of bandwidths and of peaks; several "
             f"GPUs are that many times one, which input and network may not let through. {quality()}"
         )
     return lines
+
+
+def _published(training: Training, table: pd.DataFrame) -> Published | None:
+    """timm's speed of the network on the GPU of the first row of ``table``."""
+    from cxrbench.cost.devices import DEVICES
+    from cxrbench.cost.published import published_speed
+
+    network = training.network
+    return published_speed(network.architecture, network.pixels, DEVICES[table["accelerator"].iloc[0]])
+
+
+def shortfall(training: Training, table: pd.DataFrame) -> list[str]:
+    """A sentence where the user's speed lies outside what timm's predicts, and what that means for the
+    other rows of ``table``."""
+    timed = _published(training, table)
+    if not timed or not training.speed or training.network.precision == "fp32":
+        return []
+    cores = int(table["accelerators"].iloc[0])
+    low, high = timed.low * cores, timed.high * cores
+    if low <= training.speed <= high:
+        return []
+    side, why = "above", ""
+    if training.speed < low:
+        slower = span(low / training.speed, high / training.speed)
+        side, why = (
+            "below",
+            (
+                ": look at the input, the batch and the precision. What holds this GPU back may hold "
+                f"back the others: then their hours and dollars are {slower} times those of the table"
+            ),
+        )
+    return [
+        f"Your {training.speed:,.0f} images/s are {side} the {span(low, high)} that timm's speed "
+        f"predicts{why}."
+    ]
 
 
 def at_equal_shares(

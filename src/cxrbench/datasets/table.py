@@ -51,7 +51,7 @@ def images(config: TableSource, labels: _Labels, workers: int | None, say: Say) 
     """
     folder, left_out, names = config.folder, Counter[str](), frozenset(labels.rows["image"])
     if folder.suffix == ".npz":
-        yield from decode_all(_arrays(folder, names), partial(_decoded, config), workers)
+        yield from decode_all(_arrays(folder, names), partial(decode_radiograph, config), workers)
         return
 
     def name_of(path: str) -> str | None:
@@ -65,7 +65,7 @@ def images(config: TableSource, labels: _Labels, workers: int | None, say: Say) 
     paths = [folder] if folder.is_file() else complete_in(folder, remedy, (*PICTURES, *_DICOM))
     if not any(is_archive(path) for path in paths):
         _must_be_there(config, labels.rows, {_named(folder, path.as_posix(), names) for path in paths})
-    yield from decode_all(read_images(paths, say, name_of), partial(_decoded, config), workers)
+    yield from decode_all(read_images(paths, say, name_of), partial(decode_radiograph, config), workers)
     for why, count in sorted(left_out.items()):
         say(f"left out of {folder}: {counted(count, 'image')} {why}")
 
@@ -80,7 +80,7 @@ def _arrays(path: Path, names: Container[str]) -> Iterator[Encoded]:
                     yield Encoded(name, f"{path}: {name}", file.getvalue())
 
 
-def _decoded(config: TableSource, encoded: Encoded) -> Decoded:
+def decode_radiograph(config: TableSource, encoded: Encoded) -> Decoded:
     """One radiograph; UserError for a colour picture or what cannot be read."""
     other = not encoded.data.startswith(_MAGIC) and posixpath.splitext(encoded.where)[1].lower() in _DICOM
     if encoded.data[128:132] == b"DICM" or other:

@@ -93,7 +93,7 @@ _RATIOS: Columns = {
     "GPU": "baseline",
     "Kind": "kind",
     **_WHERE,
-    "USD/h": ("usd_hour", lambda row: Parts((row.usd_instance, row.usd_baseline), " : ")),
+    "USD/h": ("usd_hours", lambda row: Parts((row.usd_instance, row.usd_baseline), " : ")),
     "Price ratio": "price_ratio:ratio",
     "Cost ratio": ("ratio", lambda row: Range(row.ratio_low, row.ratio_high)),
 }

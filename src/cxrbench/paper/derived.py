@@ -26,7 +26,11 @@ def is_declared(read: Results) -> int:
 def recorded_before_declaration(read: Results) -> int:
     """How many recorded cells had ended before the day on which the main endpoint was declared."""
     declared = read.study.endpoint.declared
-    return 0 if declared is None else int((read.cells["ended"].dropna().str[:10] < str(declared)).sum())
+    return (
+        0
+        if declared is None
+        else int((read.cells["ended"].dropna().astype(str).str[:10] < str(declared)).sum())
+    )
 
 
 def planned_or_recorded(read: Results) -> str:

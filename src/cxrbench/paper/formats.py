@@ -152,6 +152,7 @@ KINDS = {
     "exact": Kind(".10g"),
     "usd": Kind(_dollars, none="none", alone=" (1 seed)"),
     "usd_hour": Kind(".4g"),
+    "usd_hours": Kind(".3g"),  # two of them in a cell
     "usd_given": Kind(",.0f"),  # whole, as it was set
     "usd_run": Kind(".3f"),  # of one training
     "usd_day": Kind(".2f"),

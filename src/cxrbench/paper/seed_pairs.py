@@ -24,7 +24,7 @@ from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, ME
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
 from cxrbench.statistics.sources import MIN_RUNS, SETTING
-from cxrbench.study.names import GROUP
+from cxrbench.study.names import GROUP, Cell
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}
 WORDS = {  # of what is changed, in the order of figure and table
@@ -156,13 +156,15 @@ def pairs_by_definition(read: Results) -> pd.DataFrame:
     """A row per definition of F1: in how many settings with several seeds on radiographs the median
     difference of two is above the preprint's."""
     scores = read.table("f1_search")
-    scores = read.without_emulation(scores.assign(dataset=scores["cell"].str.split("/").str[0]))
-    scores = scores[~scores["dataset"].isin(read.drawn)]
-    setting, rows = scores["cell"].str.rsplit("/", n=1).str[0], []
+    cells = [Cell.parse(name) for name in scores["cell"]]
+    settings = [f"{cell.dataset}/{cell.architecture}/{cell.platform}" for cell in cells]
+    scores = scores.assign(dataset=[cell.dataset for cell in cells], setting=settings)
+    scores = read.without_emulation(scores)
+    scores, rows = scores[~scores["dataset"].isin(read.drawn)], []
     for definition, of_definition in scores.groupby("definition", sort=False):
         pairs = [
             [abs(first - second) for first, second in combinations(values.dropna(), 2)]
-            for _, values in of_definition["value"].groupby(setting)
+            for _, values in of_definition["value"].groupby(of_definition["setting"])
         ]
         above = sum(np.median(differences) > DIFFERENCE for differences in pairs if differences)
         rows.append({"definition": definition, "above": above, "settings": len([*filter(None, pairs)])})
