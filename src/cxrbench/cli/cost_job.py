@@ -68,16 +68,13 @@ def shortfall(training: Training, table: pd.DataFrame) -> list[str]:
     low, high = timed.low * cores, timed.high * cores
     if low <= training.speed <= high:
         return []
-    side, why = "above", ""
+    slower, why = span(low / training.speed, high / training.speed), ""
     if training.speed < low:
-        slower = span(low / training.speed, high / training.speed)
-        side, why = (
-            "below",
-            (
-                ": look at the input, the batch and the precision. What holds this GPU back may hold "
-                f"back the others: then their hours and dollars are {slower} times those of the table"
-            ),
+        why = (
+            ": look at the input, the batch and the precision. What holds this GPU back may hold back the "
+            f"others: then their hours and dollars are {slower} times those of the table"
         )
+    side = "below" if why else "above"
     return [
         f"Your {training.speed:,.0f} images/s are {side} the {span(low, high)} that timm's speed "
         f"predicts{why}."

@@ -36,6 +36,9 @@ class Device:
 _TEXT = resources.files(__package__).joinpath("devices.toml").read_text(encoding="utf-8")
 DEVICES = {name: Device(name=name, **fields) for name, fields in tomllib.loads(_TEXT).items()}
 
+# The Trainium accelerators that AWS supports for training.
+SUPPORTED = [name for name, chip in DEVICES.items() if chip.family == "neuron" and chip.training == "yes"]
+
 _NEURON_CORES = {"NC_v2": "Trainium", "NC_v3": "Trainium2"}  # what the Neuron runtime calls them
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cxrbench.cost.devices import DEVICES
+from cxrbench.cost.devices import SUPPORTED
 from cxrbench.cost.estimate import AUDITED_BATCH, NotKnown, equal_shares, work_of
 from cxrbench.cost.porting import break_even_table, decision_table
 from cxrbench.cost.prices import KEY, NoPrice, price
@@ -57,10 +57,7 @@ def _price_table(prices: pd.DataFrame, region: str) -> pd.DataFrame:
     """All rows of the price table in ``region``, instances in order of their highest price. A Trainium that
     AWS supports for training and does not sell there has those of its cheapest region."""
     sold = prices["region"] == region
-    trained_on = [
-        name for name, chip in DEVICES.items() if chip.family == "neuron" and chip.training == "yes"
-    ]
-    away = prices["accelerator"].isin(trained_on) & ~prices["instance"].isin(prices.loc[sold, "instance"])
+    away = prices["accelerator"].isin(SUPPORTED) & ~prices["instance"].isin(prices.loc[sold, "instance"])
     cheapest = prices[away].sort_values("usd_per_hour", kind="stable").groupby("instance")["region"].first()
     elsewhere = away & (prices["region"] == prices["instance"].map(cheapest))
     rows = prices[sold | elsewhere]

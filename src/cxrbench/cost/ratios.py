@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cxrbench.common.errors import UserError
-from cxrbench.cost.devices import DEVICES
+from cxrbench.cost.devices import SUPPORTED
 from cxrbench.cost.prices import BASES, NoPrice, by_the_hour, dates, newest, price, regions
 from cxrbench.study.config import Pricing
 from cxrbench.study.platforms import GPU, TRAINIUM
@@ -110,15 +110,13 @@ def thresholds(prices: pd.DataFrame, gpu: str, pricing: Pricing) -> pd.DataFrame
     home = rows[(rows["region"] == pricing.region) & (rows["basis"] == "on_demand")]
     demand = home.set_index("instance")["usd_per_hour"].get(gpu, np.inf)
     rows = rows[(rows["instance"] != gpu) | (rows["basis"] != "spot") | (rows["usd_per_hour"] < demand)]
-    trained = [name for name, chip in DEVICES.items() if chip.family == "neuron" and chip.training == "yes"]
-    pairs = rows[rows["accelerator"].isin(trained)].merge(
+    pairs = rows[rows["accelerator"].isin(SUPPORTED)].merge(
         rows[rows["instance"] == gpu], how="cross", suffixes=("", "_gpu")
     )
     differ = {name: pairs[name] != pairs[f"{name}_gpu"] for name in ("basis", "region")}
     away = [(pairs[f"{name}_gpu"] != getattr(pricing, name)).rename(f"far_{name}") for name in differ]
     order = pd.concat([*(flag.rename(f"two_{name}") for name, flag in differ.items()), *away], axis=1)
-    words = {"basis": "bases", "region": "regions"}
-    mixed = [" and ".join(f"two {words[name]}" for name in differ if differ[name][at]) for at in pairs.index]
+    mixed = [_mixed(row) for row in pairs.to_dict("records")]
     pairs = pairs.assign(price_ratio=pairs["usd_per_hour"] / pairs["usd_per_hour_gpu"], mixed=mixed)
     pairs = pairs.join(order).sort_values([*order, "usd_per_hour", "usd_per_hour_gpu"], kind="stable")
     best = pairs.drop_duplicates("instance").sort_values("usd_per_hour", kind="stable")
@@ -136,7 +134,14 @@ def cheapest_block(prices: pd.DataFrame, gpu: str, pricing: Pricing, instance: s
     except NoPrice:
         return block.head(0)
     of_gpu = {f"{name}_gpu": here[name] for name in ("usd_per_hour", "basis", "region", "as_of")}
-    return block.assign(price_ratio=block["usd_per_hour"] / here["usd_per_hour"], mixed="", **of_gpu)
+    block = block.assign(price_ratio=block["usd_per_hour"] / here["usd_per_hour"], **of_gpu)
+    return block.assign(mixed=[_mixed(row) for row in block.to_dict("records")])
+
+
+def _mixed(row: Mapping[Any, Any]) -> str:
+    """What the two prices of a row of :func:`thresholds` differ in, in words."""
+    words = {"basis": "bases", "region": "regions"}
+    return " and ".join(f"two {word}" for name, word in words.items() if row[name] != row[f"{name}_gpu"])
 
 
 def two_prices(row: Mapping[Any, Any]) -> str:
