@@ -327,13 +327,17 @@ def of_arithmetic(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
         cells[cells["dataset"].isin(arms)].groupby("architecture")["status"].agg(lambda of: of.notna().all())
     )
     values: dict[str, Any] = {"arithmetic/networks": " and ".join(whole.index[whole])}
+    left = " and ".join(whole.index[~whole])
+    values["arithmetic/unfinished"] = f"; {left}, declared too, is unfinished" if left else ""
     for name in whole.index[whole]:
         a, b = (recipes[arm, name, "cpu"]["endpoint"] for arm in arms)
         mean, half = (a - b).mean[0], (a - b).reach(0.9)
         near = (Near(end, 0.1 * half) for end in (mean - half, mean + half))
         values |= {f"arithmetic/{name}": mean, "arithmetic/seeds": len((a - b).seeds)}
         values |= ends(f"arithmetic/{name}", *near) | {f"arithmetic/{name}/far": far(a - b)}
-    return values
+    points = (f"{values[f'arithmetic/{name}']:+.4f} for {name}" for name in whole.index[whole])
+    farthest = max((values[f"arithmetic/{name}/far"] for name in whole.index[whole]), key=lambda of: of.value)
+    return values | {"arithmetic/points": " and ".join(points), "arithmetic/bound": farthest}
 
 
 def of_claims(recipes: dict) -> dict[str, Any]:

@@ -81,11 +81,9 @@ SAID = {
         "or CUDA: we recorded {run} training runs of small networks, all on CPUs, a few on synthetic images.",
         "Of the variance of one run's mean AUROC, {share/patients}% is the choice of {largest/patients} "
         "test patients and {share/seed}% the seed (standard error between settings {share/seed error}%)",
-        "mean AUROC of {arithmetic/networks} under the former default arithmetic of Neuron's compiler minus "
-        "that "
-        "under an A10G's is {arithmetic/convnext_pico} ({arithmetic/convnext_pico/low} to "
-        "{arithmetic/convnext_pico/high}), a {level} % interval over {arithmetic/seeds} seeds: "
-        "equivalent within {margin}; resnet18,",
+        "mean AUROC under the former default arithmetic of Neuron's compiler minus that under an A10G's is "
+        "{arithmetic/points}. No {level} % interval over {arithmetic/seeds} seeds goes beyond "
+        "±{arithmetic/bound}: equivalent within {margin}{arithmetic/unfinished}.",
         "share nothing, {power/convnext_pico/alone/needed} seeds on each find equal ones equivalent in",
     ],
     "Table 1": [
@@ -219,6 +217,7 @@ def expanded(tex: str, macros: str) -> str:
         (r"\%", "%"),
         (r"\,", " "),
         ("$-$", "-"),
+        (r"$\pm$", "±"),
         ("~", " "),
         ("&", "|"),
         ("%\n", ""),

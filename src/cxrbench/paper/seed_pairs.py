@@ -214,8 +214,8 @@ def _arm(read: Results, dataset: str) -> str:
 
 def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     """A row about the emulated arithmetic of two platforms, for networks whose blocks are whole: seeds,
-    verdict, each difference of platforms and of orders, and whether the first go further.
-    None without any."""
+    verdict, each difference of platforms and of orders, whether the first go further, and the declared
+    networks that are unfinished. None without any."""
     compared = arms_compared(read)
     arithmetic = {
         name: recipe_of.arithmetic for name in read.study.datasets if (recipe_of := read.study.recipe(name))
@@ -229,6 +229,12 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     networks = [*platforms["architecture"]]
     beyond = read.table("arithmetic").set_index("architecture").loc[networks]
     verdicts = {*platforms["verdict"]}
+    declared = read.cells.loc[read.cells["dataset"].isin(platforms["dataset_a"]), "architecture"].unique()
+    unfinished = [network for network in declared if network not in networks]
+    farthest = platforms[["ci90_low", "ci90_high"]].abs().max(axis=None)
+
+    def in_words(names: Iterable[str]) -> str:
+        return " and ".join(f"`{name}`" for name in names)
 
     def each(values: Iterable[str]) -> str:
         named = zip(values, networks, strict=True)
@@ -240,10 +246,16 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         WithInterval(-row.difference, -row.ci90_high, -row.ci90_low) for row in orders.itertuples()
     )
     answer = {
-        "networks": " and ".join(f"`{network}`" for network in networks),
+        "networks": in_words(networks),
+        "unfinished": len(unfinished),
+        "unfinished networks": in_words(unfinished),
         "seeds": max(map(seeds_of, platforms.itertuples())),
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
         "differences": each(text(difference(row, "ci90"), "difference") for row in platforms.itertuples()),
+        "points": " and ".join(
+            f"{text(row.difference, 'difference')} for `{row.architecture}`" for row in platforms.itertuples()
+        ),
+        "bound": np.ceil(farthest * 1e4) / 1e4,  # outwards, because no interval goes beyond it
         "orders": each(text(of_orders, "difference") for of_orders in differences_of_orders),
         "beyond": each(
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
