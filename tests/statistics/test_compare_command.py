@@ -81,6 +81,8 @@ def test_other_forms_of_the_same_files_give_the_same_rows(folder: Path, sides) -
     assert rows("other/a-*.csv.gz", "other/b-*.csv.gz", cwd=folder) == expected
     mapped = ("--columns", "image=dicom_id,patient=subject_id")
     assert rows("other/mapped_a_*.csv", "other/mapped_b_*.csv", *mapped, cwd=folder) == expected
+    only_of_b = ("--columns", "image=image", *mapped)
+    assert rows("a", "other/mapped_b_*.csv", *only_of_b, cwd=folder) == expected
     assert rows("other/all_a.csv", "other/all_b.csv", cwd=folder) == expected
 
 
@@ -259,6 +261,8 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "write our name" in one_sentence(folder, "a", "b", "--columns", "image")
     missing = one_sentence(folder, "a", "b", "--columns", "patient=subject")
     assert "there is no column subject for patient" in missing
+    thrice = one_sentence(folder, "a", "b", *3 * ("--columns", "image=image"))
+    assert "--columns is given 3 times; give it once" in thrice
     unknown = one_sentence(folder, "a", "b", "--columns", "photo=image")
     assert "--columns photo: there is no such column to map; use image, " in unknown
 

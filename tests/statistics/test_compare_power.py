@@ -8,6 +8,7 @@ import pytest
 
 from conftest import ROOT, must_fail, must_work
 from cxrbench.statistics.auroc import Estimate
+from cxrbench.statistics.compare_words import settle
 from cxrbench.statistics.comparison import Verdict, difference_of, verdict_of
 from cxrbench.statistics.pilot import VarianceParts, needs, power, variance_parts
 from cxrbench.statistics.power import Design
@@ -70,7 +71,22 @@ def test_what_is_needed_is_the_fewest_with_eighty_percent() -> None:
     assert patients and power(variance, Design(patients, 3), MARGIN) >= 0.8
     assert need.power_at_worst < need.power_as_measured
     never = needs(replace(variance, run=1e-3), MARGIN, runs=3)
-    assert never.patients_needed_as_measured is None
+    assert never.patients_needed_as_measured is None and never.both_needed is None
+
+
+def test_where_neither_runs_nor_patients_suffice_alone_both_do_together() -> None:
+    """Found by a reader of `compare`: "no number is enough" twice is no advice."""
+    variance = VarianceParts((4e-5, 2e-6, 1e-5), 4e-5, 2e-5, 1e-4, True, 3, 500, 400.0, (4e-5, 2e-4))
+    need = needs(variance, MARGIN)
+    assert need.runs_needed_as_measured is need.patients_needed_as_measured is None
+    assert need.both_needed
+    runs, patients = need.both_needed
+    assert (
+        power(variance, Design(patients, runs), MARGIN)
+        >= 0.8
+        > power(variance, Design(patients - 2, runs), MARGIN)
+    )
+    assert f"{runs} runs and {patients:,} patients together are enough." in settle(need, "inconclusive")
 
 
 def test_a_recorded_pilot_has_the_power_that_its_seeds_showed() -> None:

@@ -44,8 +44,11 @@ def compare(
     ] = False,
     common: Annotated[bool, typer.Option("--common", help="Compare the images that all runs share.")] = False,
     mapped: Annotated[
-        str | None,
-        typer.Option("--columns", help="Your names of columns, as image=dicom_id,patient=subject_id."),
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            help="Your names of columns, as image=dicom_id,patient=subject_id; once more if B's differ.",
+        ),
     ] = None,
     scores: Annotated[
         str, typer.Option(help="probabilities, or logits for any finite numbers.")
@@ -85,13 +88,18 @@ def compare(
         raise UserError(f"--expect {expect}: there is no such verdict{suggestion(expect, list(Verdict))}")
     if scores not in ("probabilities", "logits"):
         raise UserError(f"--scores {scores}: use probabilities or logits")
-    of_columns = _mapped(mapped)
+    of_columns = [_mapped(text) for text in mapped or [""]]
+    if len(of_columns) > (2 if by is None else 1):
+        raise UserError(
+            f"--columns is given {len(of_columns)} times; give it once, or without --by once for A and once "
+            "for B"
+        )
     if by is not None:
         if len(sources) != 1 or reference:
             raise UserError(
                 "--by takes one table and no --reference; leave it out to compare two sets of predictions"
             )
-        found = compare_scores(Path(sources[0]), by, margin, of_columns)
+        found = compare_scores(Path(sources[0]), by, margin, of_columns[0])
     elif len(sources) == 2:
         found = compare_runs(
             located(sources[0]),
@@ -99,7 +107,8 @@ def compare(
             margin,
             label_margin,
             common=common,
-            columns=of_columns,
+            columns=of_columns[0],
+            columns_of_b=of_columns[-1],
             logits=scores == "logits",
             findings=[name.strip() for name in findings.split(",")] if findings else (),
             positive_patients=positive_patients,
@@ -203,13 +212,11 @@ def _networks(sources: list[str]) -> list[str]:
     return [f"A is of {recorded[0]} and B of {recorded[1]}, so the difference is that of two networks"]
 
 
-def _mapped(text: str | None) -> dict[str, str]:
+def _mapped(text: str) -> dict[str, str]:
     """The columns of ``image=dicom_id,patient=subject_id``."""
     from cxrbench.statistics.errors import UserError
 
-    if text is None:
-        return {}
-    pairs = [part.partition("=") for part in text.split(",")]
+    pairs = [part.partition("=") for part in text.split(",")] if text else []
     if bad := [name for name, sign, column in pairs if not (name.strip() and sign and column.strip())]:
         raise UserError(f"--columns {bad[0]}: write our name, an equals sign and yours, as image=dicom_id")
     return {name.strip(): column.strip() for name, _, column in pairs}

@@ -36,7 +36,7 @@ from cxrbench.results.pairs import PRECISION
 from cxrbench.results.subgroups import NO_CLAIM, WIDEST
 from cxrbench.statistics.f1_search import OTHERS
 from cxrbench.statistics.metrics import ENDPOINT, EVERY, MACRO, in_words
-from cxrbench.statistics.parity import Cause
+from cxrbench.statistics.parity import Cause, family
 from cxrbench.study.names import GROUP
 from cxrbench.study.recipe import SPLITS
 
@@ -228,7 +228,7 @@ def precisions(read: Results) -> Table:
         "Datasets": ("name", lambda row: f"{row.dataset_a} - {row.dataset_b}"),
         "Seeds": ("count", seeds_of),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
-        "Margin": "margin:given",
+        "p, corrected": "p_family:p",
         "Verdict": ("verdict", lambda row: Judgement(row.verdict, starred=processors_differ(row))),
     }
     rows = _real_contrasts(read)
@@ -269,6 +269,7 @@ def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Tab
     if drawn is not None:
         rows = rows[rows["drawn"] == drawn]
     rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, MACRO, EVERY])]
+    rows = rows.assign(p_family=family(rows)["p_family"])
     columns: Columns = {
         "Cells": ("name", lambda row: f"{row.dataset} {row.architecture}"),
         "Platforms": ("name", lambda row: f"{row.platform_a} - {row.platform_b}"),
@@ -281,7 +282,7 @@ def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Tab
         "Metric": ("name", lambda row: in_words(row.label, row.metric)),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "Margin": "margin:given",
-        "Could show": "smallest_margin:margin",
+        **({"Could show": "smallest_margin:margin"} if floors else {"p, corrected": "p_family:p"}),
         "Verdict": ("verdict", _verdict_on_pair),
     }
     shown = []

@@ -252,10 +252,11 @@ def settle(need: Needs, verdict: str) -> str:
     if need.runs_needed_as_measured is not None:
         runs = f"it takes {runs}"
     opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power of such a study"
+    both = "{} runs and {:,} patients together are enough.".format(*need.both_needed or (0, 0))
     return (
         f"{opening}: with {need.runs} runs each and {need.patients:,} patients, equal platforms are shown "
         f"equivalent within {need.margin:g} in {power}. For 80 % {runs} with these patients; with "
-        f"{need.runs} runs, {patients}."
+        f"{need.runs} runs, {patients}.{f' {both}' if need.both_needed else ''}"
     )
 
 

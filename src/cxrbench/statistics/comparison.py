@@ -122,6 +122,7 @@ def compare_runs(
     *,
     common: bool = False,
     columns: Mapping[str, str] | None = None,
+    columns_of_b: Mapping[str, str] | None = None,
     logits: bool = False,
     findings: Collection[str] = (),
     positive_patients: int = FEWEST_POSITIVE,
@@ -131,10 +132,11 @@ def compare_runs(
     """The comparison of the runs of ``a`` with those of ``b``: a folder, a pattern, a file or {seed: table}.
 
     ``margin`` is of means over findings, ``label_margin`` of a single finding; ``common`` compares the images
-    that all runs share; ``columns`` maps our columns to the files'; with ``logits`` scores are any finite
-    numbers; ``findings`` are those to compare. The main row is the mean AUROC over findings with
-    ``positive_patients`` positive test patients or more. ``reference``: ``a`` is one run, and the question is
-    whether it could be one of ``b``. Raises UserError for what cannot be compared.
+    that all runs share; ``columns`` maps our columns to the files', and ``columns_of_b`` to those of ``b``
+    where they differ; with ``logits`` scores are any finite numbers; ``findings`` are those to compare. The
+    main row is the mean AUROC over findings with ``positive_patients`` positive test patients or more.
+    ``reference``: ``a`` is one run, and the question is whether it could be one of ``b``. Raises UserError
+    for what cannot be compared.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
@@ -145,7 +147,11 @@ def compare_runs(
     for name, value in (("margin", margin), ("label_margin", label_margin)):
         if not value > 0:
             raise UserError(f"{name} {value:g}: a margin is above zero; give such a number")
-    sides = [read_runs(s, name, columns, logits, findings) for s, name in zip((a, b), names, strict=True)]
+    mapped = (columns, columns if columns_of_b is None else columns_of_b)
+    sides = [
+        read_runs(source, name, of_side, logits, findings)
+        for source, name, of_side in zip((a, b), names, mapped, strict=True)
+    ]
     _must_be_two(*sides)
     chosen, notes = _against(*sides) if reference else _compared(*sides)
     first, second, more = aligned_runs(*chosen, common)

@@ -29,6 +29,7 @@ from cxrbench.statistics.components import (
 )
 from cxrbench.statistics.power import Design, chi_squared, fewest
 
+_MOST_RUNS = 1000  # on a side that anybody would train
 SOURCES = ("patients", "patients x run", "run")
 
 
@@ -75,7 +76,8 @@ class VarianceParts:
 class Needs:
     """Power to show equal platforms equivalent within ``margin``, with ``runs`` on each side and
     ``patients``;
-    runs and patients with which it is 80 %, the other staying as it is, None where no number suffices."""
+    runs and patients with which it is 80 %, the other staying as it is, None where no number suffices;
+    and where neither does as measured, runs and patients that do together."""
 
     margin: float
     runs: int
@@ -86,6 +88,7 @@ class Needs:
     runs_needed_at_worst: int | None
     patients_needed_as_measured: int | None
     patients_needed_at_worst: int | None
+    both_needed: tuple[int, int] | None = None
 
 
 def variance_parts(
@@ -184,4 +187,14 @@ def needs(
         columns[f"power_{name}"] = chance(design)
         columns[f"runs_needed_{name}"] = fewest("seeds", chance, design)
         columns[f"patients_needed_{name}"] = fewest("patients", chance, design)
+    if columns["runs_needed_as_measured"] is columns["patients_needed_as_measured"] is None:
+        columns["both_needed"] = _both_needed(variance, margin, design)
     return Needs(margin=margin, runs=design.seeds, patients=design.patients, **columns)
+
+
+def _both_needed(variance: VarianceParts, margin: float, design: Design) -> tuple[int, int] | None:
+    """Runs and patients with 80 % power, the runs doubled until some number of patients is enough."""
+    while (design := replace(design, seeds=2 * design.seeds)).seeds <= _MOST_RUNS:
+        if patients := fewest("patients", lambda other: power(variance, other, margin), design):
+            return design.seeds, patients
+    return None
