@@ -323,9 +323,8 @@ def far(apart: Scored) -> Near:
 def of_arithmetic(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     """Two platforms' emulated arithmetic, for networks of which all planned seeds of both are recorded."""
     arms = ["nih128-32px-arith-matmult", "nih128-32px-arith-tf32"]
-    whole = (
-        cells[cells["dataset"].isin(arms)].groupby("architecture")["status"].agg(lambda of: of.notna().all())
-    )
+    of_arms = cells[cells["dataset"].isin(arms)].groupby("architecture", sort=False)["status"]
+    whole = of_arms.agg(lambda of: of.notna().all())
     values: dict[str, Any] = {"arithmetic/networks": " and ".join(whole.index[whole])}
     left = " and ".join(whole.index[~whole])
     values["arithmetic/unfinished"] = f"; {left}, declared too, is unfinished" if left else ""

@@ -87,14 +87,14 @@ def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataF
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
     drawn = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS)).texts
     real = printed(compared)
-    assert set(real["Cells"]) == {f"{RADIOGRAPHS} a"} and set(drawn["Cells"]) == {f"{PHANTOMS} a"}
+    assert set(real["Dataset"]) == {RADIOGRAPHS} and set(drawn["Dataset"]) == {PHANTOMS}
     assert set(real["Platforms"]) == {"cpu - cuda"}
 
 
 def test_noise_floors_have_a_table_of_their_own(compared: pd.DataFrame) -> None:
     floors = tables.noise_floors(made_up(parity=compared, cells=NO_CELLS)).texts
-    assert set(floors["Cells"]) == {f"{RADIOGRAPHS} a", f"{PHANTOMS} a"}
-    floor = floors[(floors["Platforms"] == "cpu - cpu") & (floors["Cells"] == f"{RADIOGRAPHS} a")].iloc[0]
+    assert set(floors["Dataset"]) == {RADIOGRAPHS, PHANTOMS}
+    floor = floors[(floors["Platforms"] == "cpu - cpu") & (floors["Dataset"] == RADIOGRAPHS)].iloc[0]
     of_floor = "dataset == @RADIOGRAPHS and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
     (row,) = compared.query(of_floor).itertuples()
     assert floor["Difference"].startswith(f"{row.difference:+.4f} (")

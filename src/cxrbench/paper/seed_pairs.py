@@ -220,6 +220,11 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     arithmetic = {
         name: recipe_of.arithmetic for name in read.study.datasets if (recipe_of := read.study.recipe(name))
     }
+    of_arms = read.cells["dataset"].map(arithmetic).isin(PLATFORMS)
+    declared = list(read.cells.loc[of_arms, "architecture"].unique())
+    compared = compared.sort_values(
+        "architecture", key=lambda names: names.map(declared.index), kind="stable"
+    )
     sides = compared[["dataset_a", "dataset_b"]].replace(arithmetic)
     platforms, orders = (
         compared[(sides == arms_of_pair).all(axis=1)] for arms_of_pair in (PLATFORMS, ORDERS[::-1])
@@ -229,7 +234,6 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     networks = [*platforms["architecture"]]
     beyond = read.table("arithmetic").set_index("architecture").loc[networks]
     verdicts = {*platforms["verdict"]}
-    declared = read.cells.loc[read.cells["dataset"].isin(platforms["dataset_a"]), "architecture"].unique()
     unfinished = [network for network in declared if network not in networks]
     farthest = platforms[["ci90_low", "ci90_high"]].abs().max(axis=None)
 

@@ -271,7 +271,8 @@ def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Tab
     rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, MACRO, EVERY])]
     rows = rows.assign(p_family=family(rows)["p_family"])
     columns: Columns = {
-        "Cells": ("name", lambda row: f"{row.dataset} {row.architecture}"),
+        "Dataset": "dataset",
+        "Network": "architecture",
         "Platforms": ("name", lambda row: f"{row.platform_a} - {row.platform_b}"),
         "Seeds": (
             "name",
@@ -291,7 +292,7 @@ def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Tab
     ):
         reasons = pair["reason"].dropna().unique()
         if pair["ci_low"].isna().all() and len(reasons) == 1:
-            of_pair = row(next(pair.itertuples()), dict(list(columns.items())[:3]))
+            of_pair = row(next(pair.itertuples()), dict(list(columns.items())[:4]))
             verdict = Judgement("inconclusive", reason=reasons[0])
             values = [dict.fromkeys(columns, "") | of_pair | {"Metric": "all", "Verdict": verdict}]
         else:
