@@ -65,7 +65,7 @@ def seeds_against_platforms(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
-    figure, panels = panels_of(len(seed_pairs.SCORES), 0.8 + 0.3 * len(kinds), sharey=True)
+    figure, panels = panels_of(len(seed_pairs.SCORES), 0.7 + 0.24 * len(kinds), sharey=True)
     rng = np.random.default_rng(0)
     for axes, (metric, name) in zip(panels, seed_pairs.SCORES.items(), strict=True):
         for y, kind in enumerate(kinds):
@@ -114,7 +114,7 @@ def power_of_seeds(read: Results) -> Figure:
     rows = read.table("powers")
     if rows.empty or (rows := rows[rows["differs"] == PRECISION]).empty:
         return no_evidence("No network has ten seeds in two precisions.")
-    figure, axes = plt.subplots(figsize=(width(), 2.0))
+    figure, axes = plt.subplots(figsize=(width(), 1.8))
     for (network, curve), colour, marker in styled(rows.groupby("architecture", sort=False)):
         for column, line in {"as_measured": "-", "at_worst": "--"}.items():
             label = f"{network}, {column.replace('_', ' ')}"
