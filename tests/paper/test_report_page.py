@@ -500,11 +500,11 @@ def test_tables_sort_by_click_and_by_keyboard_and_the_ledger_filters(opened: Any
 
     opened.execute_script(UNFOLD)
     said = opened.find_element("id", "said")
-    up = sorted_by(opened, "table_claims", "entries")
+    up = sorted_by(opened, "table_claims", "claims")
     assert up == ("ascending", sorted(up[1], key=int))
-    down = sorted_by(opened, "table_claims", "entries", Keys.ENTER)
+    down = sorted_by(opened, "table_claims", "claims", Keys.ENTER)
     assert down == ("descending", sorted(up[1], key=int, reverse=True))
-    assert said.get_attribute("textContent") == "Sorted by entries, descending."
+    assert said.get_attribute("textContent") == "Sorted by claims, descending."
     sources = sorted_by(opened, "table_claims", "Source", Keys.SPACE)
     assert sources == ("ascending", sorted(sources[1]))
     assert len(opened.find_elements("css selector", "#table_claims [aria-sort]")) == 1

@@ -92,11 +92,6 @@ def against(ledger: pd.DataFrame) -> pd.DataFrame:
     return ledger[ledger["verdict"].isin(AGAINST) | ledger["if_assumed"].isin(AGAINST)]
 
 
-def findings(rows: pd.DataFrame) -> int:
-    """The number of separate statements in ``rows`` of the ledger: those that rest on one fact count once."""
-    return int(rows["rests_on"].where(rows["rests_on"] != "", rows["id"]).nunique())
-
-
 def drifted(ledger: pd.DataFrame) -> pd.DataFrame:
     """The rows whose verdict is not that of the last review of the claims file."""
     return ledger[(ledger["reviewed"] != "") & (ledger["reviewed"] != ledger["verdict"])]

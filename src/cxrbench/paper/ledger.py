@@ -8,7 +8,7 @@ import pandas as pd
 
 from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
-from cxrbench.claims.ledger import AGAINST, VERDICTS, against, findings
+from cxrbench.claims.ledger import AGAINST, VERDICTS, against
 from cxrbench.paper.formats import Columns, Fields, Range, Table, missing, of_kinds, table
 from cxrbench.paper.results import Results
 
@@ -18,15 +18,15 @@ PRINTED = ("preprint", OURS)  # sources whose claims stand in the PDF
 
 
 def claims_by_verdict(read: Results) -> Table:
-    """How many findings of each source, and of all others', have which verdict, beside the entries."""
+    """How many claims of each source, and of all others', have which verdict."""
     ours = read.claims["source"] == OURS
     groups = {name: claims for name, claims in read.claims[~ours].groupby("source")}
     groups |= {"all texts of others": read.claims[~ours], OURS: read.claims[ours]}
     verdicts = [verdict for verdict in VERDICTS if verdict in set(read.claims["verdict"])]
     rows = [
-        {"Source": name, "entries": len(claims)}
-        | {str(verdict): findings(claims[claims["verdict"] == verdict]) for verdict in verdicts}
-        | {"against it": findings(against(claims)), "of these, if assumed": findings_if_assumed(claims)}
+        {"Source": name, "claims": len(claims)}
+        | {str(verdict): (claims["verdict"] == verdict).sum() for verdict in verdicts}
+        | {"against it": len(against(claims)), "of these, if assumed": len(against_if_assumed(claims))}
         for name, claims in groups.items()
         if len(claims)
     ]
@@ -34,15 +34,15 @@ def claims_by_verdict(read: Results) -> Table:
     return Table(shown, dict.fromkeys(shown.columns[1:], "plain"))
 
 
-def findings_if_assumed(claims: pd.DataFrame) -> int:
-    """The number of results that speak against ``claims`` only if a text means what the test assumes."""
+def against_text(read: Results) -> pd.DataFrame:
+    """The claims of others that fail their test."""
+    return against(read.claims[read.claims["source"] != OURS])
+
+
+def against_if_assumed(claims: pd.DataFrame) -> pd.DataFrame:
+    """The claims that fail their test only if a text means what the test assumes."""
     rows = against(claims)
-    return findings(rows) - findings(rows[rows["verdict"].isin(AGAINST)])
-
-
-def findings_against(claims: pd.DataFrame) -> int:
-    """How many findings speak against some claims."""
-    return findings(against(claims))
+    return rows[~rows["verdict"].isin(AGAINST)]
 
 
 def computed_range(claim: pd.DataFrame) -> Range:
@@ -59,10 +59,10 @@ def sources_of_claims(read: Results) -> Iterator[Fields]:
 
 
 def facts(read: Results) -> Table:
-    """Facts that several entries rest on: those entries are one finding."""
+    """Facts that several claims rest on, so that those claims stand or fall together."""
     rows = read.claims[read.claims["rests_on"] != ""]
     joined = rows.groupby(["rests_on", "fact"], sort=False)["id"].agg(", ".join).reset_index()
-    return Table(joined.set_axis(["Name", "Fact", "Entries"], axis=1))
+    return Table(joined.set_axis(["Name", "Fact", "Claims"], axis=1))
 
 
 def claims_one_by_one(claims: pd.DataFrame) -> Table:
