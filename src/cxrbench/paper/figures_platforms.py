@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cxrbench.cost.devices import DEVICES
@@ -45,17 +46,32 @@ def parity(read: Results) -> Figure:
         for row in rows.itertuples()
     ]
     figure, axes, y = lines_in_groups([*map(read.images_and_recipe, rows["dataset"])], names, 0.19)
+    colour = rows["architecture"].map(colours_of(read))
+    _differences(axes, y, rows, colour, colour.where(rows["kind"] != "noise floor", "w"))
+    return figure
+
+
+def arithmetic(read: Results) -> Figure:
+    """Draw differences in the main endpoint between two emulated kinds of arithmetic of one network."""
+    rows = seed_pairs.arms_compared(read)
+    if rows.empty:
+        return no_evidence("No network has all its declared seeds in two kinds of arithmetic.")
+    names = [seed_pairs.arms_of(read, row) for row in rows.itertuples()]
+    figure, axes, y = lines_in_groups([*rows["architecture"]], names, 0.19)
+    colour = rows["architecture"].map(colours_of(read))
+    _differences(axes, y, rows, colour, colour)
+    return figure
+
+
+def _differences(axes: Axes, y: np.ndarray, rows: pd.DataFrame, colour: pd.Series, fill: pd.Series) -> None:
+    """Draw a difference at each ``y``: dot, 90 % interval thick and 95 % thin, on the band of the margin."""
     margin = rows["margin"].iloc[0]
     axes.axvspan(-margin, margin, color="0.9", lw=0)
     axes.axvline(0, color="0.6", lw=0.5)
-    rows = rows.assign(y=y, colour=rows["architecture"].map(colours_of(read)))
-    floor = rows["kind"] == "noise floor"
-    axes.hlines(rows["y"], rows["ci_low"], rows["ci_high"], color=rows["colour"], lw=0.8)
-    axes.hlines(rows["y"], rows["ci90_low"], rows["ci90_high"], color=rows["colour"], lw=2.2)
-    fill = rows["colour"].where(~floor, "w")
-    axes.scatter(rows["difference"], rows["y"], 18, fill, edgecolors=rows["colour"], zorder=3)
+    axes.hlines(y, rows["ci_low"], rows["ci_high"], color=colour, lw=0.8)
+    axes.hlines(y, rows["ci90_low"], rows["ci90_high"], color=colour, lw=2.2)
+    axes.scatter(rows["difference"], y, 18, fill, edgecolors=colour, zorder=3)
     axes.set_xlabel("difference in the main endpoint (mean AUROC)")
-    return figure
 
 
 def seeds_against_platforms(read: Results) -> Figure:

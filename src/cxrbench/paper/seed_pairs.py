@@ -3,6 +3,7 @@ measure."""
 
 from collections.abc import Iterable, Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -196,10 +197,7 @@ def arms(read: Results) -> Table:
     """Two emulated kinds of arithmetic and nothing else changed, by the main endpoint, with its verdict."""
     columns: Columns = {
         "Network": "architecture",
-        "Arithmetic": (
-            "name",
-            lambda row: " - ".join(_arm(read, dataset) for dataset in (row.dataset_a, row.dataset_b)),
-        ),
+        "Arithmetic": ("name", lambda row: arms_of(read, row)),
         "Seeds": ("count", seeds_of),
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "p, corrected": "p_family:p",
@@ -208,8 +206,9 @@ def arms(read: Results) -> Table:
     return table(arms_compared(read), columns)
 
 
-def _arm(read: Results, dataset: str) -> str:
-    return ARMS[read.study.recipe(dataset).arithmetic]
+def arms_of(read: Results, row: Any) -> str:
+    """The two kinds of arithmetic that a row of contrasts.csv compares, as the first minus the second."""
+    return " - ".join(ARMS[read.study.recipe(name).arithmetic] for name in (row.dataset_a, row.dataset_b))
 
 
 def arithmetic_of_platforms(read: Results) -> pd.DataFrame:

@@ -131,12 +131,11 @@ def compare_runs(
 ) -> Comparison:
     """The comparison of the runs of ``a`` with those of ``b``: a folder, a pattern, a file or {seed: table}.
 
-    ``margin`` is of means over findings, ``label_margin`` of a single finding; ``common`` compares the images
-    that all runs share; ``columns`` maps our columns to the files', and ``columns_of_b`` to those of ``b``
-    where they differ; with ``logits`` scores are any finite numbers; ``findings`` are those to compare. The
-    main row is the mean AUROC over findings with ``positive_patients`` positive test patients or more.
-    ``reference``: ``a`` is one run, and the question is whether it could be one of ``b``. Raises UserError
-    for what cannot be compared.
+    ``margin`` is of means over findings, ``label_margin`` of a single one; ``common``: of the images that all
+    runs share; ``columns`` maps our columns to the files', ``columns_of_b`` to those of ``b`` if they differ;
+    with ``logits`` scores are any finite numbers; ``findings`` are those to compare. The main row is the mean
+    AUROC over findings with ``positive_patients`` positive test patients or more. ``reference``: could ``a``,
+    one run, be one of ``b``? Raises UserError for what cannot be compared.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
@@ -147,17 +146,15 @@ def compare_runs(
     for name, value in (("margin", margin), ("label_margin", label_margin)):
         if not value > 0:
             raise UserError(f"{name} {value:g}: a margin is above zero; give such a number")
-    mapped = (columns, columns if columns_of_b is None else columns_of_b)
-    sides = [
-        read_runs(source, name, of_side, logits, findings)
-        for source, name, of_side in zip((a, b), names, mapped, strict=True)
-    ]
+    of_b = columns if columns_of_b is None else columns_of_b
+    mapped = zip((a, b), names, (columns, of_b), strict=True)
+    sides = [read_runs(source, name, of_side, logits, findings) for source, name, of_side in mapped]
     _must_be_two(*sides)
     chosen, notes = _against(*sides) if reference else _compared(*sides)
     first, second, more = aligned_runs(*chosen, common)
     scored = _scored(first, positive_patients), _scored(second, positive_patients)
-    notes = [*notes, *more]
-    return judged(*scored, (margin, label_margin), notes, first.numbered and second.numbered, reference)
+    numbered = first.numbered and second.numbered
+    return judged(*scored, (margin, label_margin), [*notes, *more], numbered, reference)
 
 
 def _against(run: Runs, reference: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
@@ -399,7 +396,5 @@ def _about(
         notes += [
             f"{name}: {why} in {count} of {len(side)} runs: {CERTAIN}" for why, count in certain.items()
         ]
-    for row in rows:
-        if row["label"] in _MEANS and row["note"]:
-            notes.append(f"{MEAN_NAMES[row['label'], row['metric']]}: {row['note']}")
-    return notes
+    noted = [row for row in rows if row["label"] in _MEANS and row["note"]]
+    return notes + [f"{MEAN_NAMES[row['label'], row['metric']]}: {row['note']}" for row in noted]
