@@ -60,6 +60,7 @@ def test_what_the_page_adds_is_nowhere_yet() -> None:
         assert found.returncode == 1, f"{name} is in {found.stdout}: finding it proves nothing"
 
 
+@pytest.mark.slow
 def test_each_entry_names_the_class_of_its_platform(forks: None) -> None:
     modules = {path.stem for path in (ROOT / "src/cxrbench/platforms").glob("*.py")}
     assert {entry.module for entry in ENTRIES.values()} <= modules

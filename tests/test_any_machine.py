@@ -59,6 +59,7 @@ def of_nobody(tmp_path: Path) -> Iterator[Path]:
     yield folder
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a checkout that belongs to another user", "git's own reason and its remedy")
 def test_a_checkout_of_another_user_is_named_with_gits_remedy(
     of_nobody: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +171,7 @@ def test_a_build_that_lives_on_is_waited_for(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_the_makefile_exports_does_not_reach_what_tests_start() -> None:
     """Under `make test-all` a build that a test expects to be refused waited for an hour."""
     exported = re.findall(r"^export (\w+) :=", (ROOT / "Makefile").read_text(), flags=re.M)

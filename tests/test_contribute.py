@@ -176,6 +176,7 @@ def test_it_says_first_what_it_will_do_and_send(place: Path) -> None:
     assert not (place / "results/runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     "a contribution from a machine or a checkout that cannot give one", "one message, before any work"
 )

@@ -169,6 +169,7 @@ def test_setup_without_a_network_is_one_message(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("uv"), reason="uv is not on PATH; `make test` puts it there")
 @pytest.mark.fault("a package of the lock cannot be had, or has another hash", "nothing counts as installed")
 def test_uv_installs_the_lock_and_nothing_else(tmp_path: Path) -> None:

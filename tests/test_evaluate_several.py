@@ -22,6 +22,7 @@ def test_two_records_are_two_tables_and_a_note_is_said_once() -> None:
     assert done.stderr.count("intervals of F1") == 1 and "cxrbench compare A B" in done.stderr
 
 
+@pytest.mark.slow
 def test_two_files_are_two_tables_with_the_values_of_each() -> None:
     files = [f"{cell}/predictions.parquet" for cell in CELLS]
     both = json.loads(must_work("evaluate", *files, "--json", "--replicates", "20", cwd=ROOT).stdout)

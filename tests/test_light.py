@@ -68,6 +68,7 @@ def requirements(name: str) -> set[str]:
     return {Requirement(line.partition(" #")[0]).name for line in lines if re.match(r"\w", line)}
 
 
+@pytest.mark.slow
 def test_the_package_alone_brings_seven_packages_and_an_extra_has_each_other_one() -> None:
     assert requirements("light") == LIGHT
     distributions = metadata.packages_distributions()
@@ -87,6 +88,7 @@ def test_the_package_alone_brings_seven_packages_and_an_extra_has_each_other_one
     assert installed_modules() - told == set(), "name the extra that brings it in cli/__init__.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_needs_no_clone_loads_no_package_of_an_extra(name: str, tmp_path: Path) -> None:
     for seed in (0, 1):
@@ -97,6 +99,7 @@ def test_a_command_that_needs_no_clone_loads_no_package_of_an_extra(name: str, t
     assert "pandas" in loaded and loaded & HEAVY == set()
 
 
+@pytest.mark.slow
 def test_a_command_without_its_packages_names_the_extra(tmp_path: Path) -> None:
     """A folder of broken packages stands first on the path, as if they were not installed."""
     for module, extra, words in (

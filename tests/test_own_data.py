@@ -36,6 +36,7 @@ def images_and_labels(folder: Path) -> None:
     written(folder, table)
 
 
+@pytest.mark.slow
 def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     images_and_labels(tmp_path)
     (study,) = blocks("3. A study", "yaml")
@@ -104,6 +105,7 @@ def test_a_network_from_given_weights_is_scored_on_other_data(drawn: Path, tmp_p
     assert "Lead & wire" in said.partition("wrote theirs.parquet")[2]
 
 
+@pytest.mark.slow
 def test_the_page_prints_the_forecast_and_the_cost_of_its_real_study(tmp_path: Path) -> None:
     (study,), (*forecasts, _), printed = (blocks(HEADING, kind) for kind in ("yaml", "sh", "text"))
     (tmp_path / "tuned.yaml").write_text(study)

@@ -109,6 +109,7 @@ def test_the_method_prints_one_recipe_for_both_sizes_of_the_radiographs() -> Non
     assert len(named) == 2 and len({study.recipe(name).hash() for name in named}) == 1
 
 
+@pytest.mark.slow
 def test_the_order_of_a_day_names_planned_cells() -> None:
     cells = read_study(ROOT / "config/config.yaml").all_cells()
     named = re.findall(r"\\code\{(\w+[^{}]*/[^{}]*)\}", SOURCES["more_data.tex"].replace("\\_", "_"))
@@ -195,6 +196,7 @@ def test_a_latex_error_is_named_with_its_line(latex: None, tmp_path: Path) -> No
     assert "Undefined control sequence at l.3 \\nonsense" in message and not (tmp_path / "out.pdf").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("LaTeX meets a limit on the size of files (ulimit -f)", "one message that names the limit")
 def test_a_limit_that_latex_meets_is_named(latex: None, tmp_path: Path) -> None:
     words = a_paper(tmp_path, "\\documentclass{article}\n\\begin{document}x\\end{document}\n")

@@ -176,6 +176,7 @@ def test_the_statistics_can_leave(tmp_path, predictions) -> None:
     assert done.returncode == 0 and int(done.stdout) > 100, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("borrowed", ["cxrbench.common.errors", "pydantic", "torch"])
 def test_statistics_that_borrow_cannot_leave(borrowed: str, tmp_path, predictions) -> None:
     predictions.to_csv(tmp_path / "predictions.csv", index=False)

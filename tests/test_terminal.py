@@ -50,6 +50,7 @@ def on_a_terminal(*words: str, **changes: str) -> str:
     return shown_on_a_terminal([sys.executable, "-m", "cxrbench", *words], ROOT, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--help",), ("tran",), WRONG], ids=["help", "usage", "message"])
 def test_colours_are_for_terminals_whose_users_want_them(words: tuple[str, ...]) -> None:
     assert ESCAPE in on_a_terminal(*words)
@@ -160,6 +161,7 @@ def test_each_documented_command_is_looked_at_on_80_columns_or_takes_long() -> N
     assert documented() == {*ON_80_COLUMNS, *AT_LENGTH}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -183,6 +185,7 @@ VALUE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(VALUE, min_size=6, max_size=6), max_size=5),
     st.lists(WORD, min_size=6, max_size=6, unique=True),
@@ -286,6 +289,7 @@ def must_say(message: str, *parts: str) -> None:
     assert all(part in line for part in parts), line
 
 
+@pytest.mark.slow
 def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     scores = next((ROOT / "data/recorded").glob("*/*/*/seed*/predictions.parquet"))
@@ -327,6 +331,7 @@ def test_a_read_only_folder_is_one_message(small_disk) -> None:
     must_say(must_fail("claims", "--out", path), str(path), "name another place")
 
 
+@pytest.mark.slow
 def test_a_package_installed_from_a_clone_runs_in_it_while_they_are_alike(tmp_path: Path) -> None:
     """`pip install .` and then the README's comparison were refused in the very clone."""
     clone, installed = tmp_path / "clone/src/cxrbench", tmp_path / "site-packages/cxrbench"
@@ -364,6 +369,7 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
     assert called(tmp_path.parent).returncode == 0, "outside a checkout"
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a terminal without UTF-8", "question marks for other letters; no traceback")
 def test_a_terminal_without_utf_8_is_no_traceback(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
@@ -396,6 +402,7 @@ def test_make_checks_what_is_named_before_it_installs(words: list[str], said: st
     assert not (tmp_path / "venv").exists() and not (ROOT / "made").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -255,6 +255,7 @@ def test_the_entry_script_does_what_the_order_says(instance: str, stub: Path) ->
     assert 3.9 < train["limits"]["hours"] < 4  # what compiling ahead took is taken off
 
 
+@pytest.mark.slow
 def test_compiling_ahead_without_end_is_stopped_and_its_seconds_are_kept(stub: Path) -> None:
     order = replace(ORDERS["ml.trn1.2xlarge"], hours=0.0005)
     done = entry(stub, *arguments(order), **PLACES, SLOW="60")

@@ -127,6 +127,7 @@ def test_a_price_for_any_network_is_one_page() -> None:
     assert re.search(r"The newest of these prices is \d+ days old \(2026-07-20\)", shown)
 
 
+@pytest.mark.slow
 def test_the_bound_names_its_prices_and_the_preprint_only_beside_what_it_compares() -> None:
     mine = ("cost", "mine", "resnet50", "--images", 1000, "--epochs", 1, "--why")
     shown = unwrapped(*mine)

@@ -66,6 +66,7 @@ def test_a_longer_recipe_takes_its_images_over_the_speed_recorded_with_this_netw
     assert hours(50) / hours(5) == pytest.approx(evaluated)
 
 
+@pytest.mark.slow
 def test_what_is_not_known_has_a_reason_and_no_hours():
     planned = rows(STUDY)
     neuron, cuda = (planned["nih128-64px", "convnext_pico", platform] for platform in ("neuron", "cuda"))
@@ -99,6 +100,7 @@ def test_memory_of_a_step_is_that_of_the_audit_at_its_batch():
         assert row["device_gib"] == pytest.approx(counted, abs=0.005)
 
 
+@pytest.mark.slow
 def test_the_summary_counts_every_cell_once():
     table = forecast(Plan(STUDY, EvidenceStore(RECORDED)), read_prices(ROOT / "data/prices.csv"))
     added = by_dataset(table)
@@ -119,6 +121,7 @@ def test_the_whole_study_has_a_plan_here():
     assert "was measured on Trainium2" in found["nih-224px", "convnext_pico", "torchneuron"]["why_not"]
 
 
+@pytest.mark.slow
 def test_the_plan_is_printed_before_anything_starts():
     done = must_work("plan")
     assert "nan" not in done.stdout and "until one cell has been timed; plan a day" in done.stdout

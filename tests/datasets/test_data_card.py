@@ -19,6 +19,7 @@ def noise():
     return label_noise()
 
 
+@pytest.mark.slow
 def test_the_generated_parts_of_the_data_card_are_up_to_date(tmp_path) -> None:
     text = CARD.read_text(encoding="utf-8")
     (card := tmp_path / "README.md").write_text(text)

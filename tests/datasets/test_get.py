@@ -57,6 +57,7 @@ def place(tmp_path: Path, server: BadServer, originals: list[Path]) -> Place:
     return Place(tmp_path, server, some)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a connection breaks during `data get`", "continued where it broke; the recorded pixels")
 def test_what_is_not_here_is_fetched_over_breaks_packed_and_discarded(place: Place) -> None:
     size = len(place.server.files[ARCHIVE])
@@ -95,6 +96,7 @@ def test_nothing_is_fetched_for_a_platform_that_is_not_here(place: Place) -> Non
     assert place.server.requests == [] and not place.packed.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("`data get` is sent wrong bytes or a short file", "a message; nothing is packed")
 @pytest.mark.parametrize(
     ("fault", "message"),

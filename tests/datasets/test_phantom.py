@@ -135,6 +135,7 @@ def test_a_finding_has_no_fixed_side(finding):
     assert 0.15 < left.mean() < 0.85
 
 
+@pytest.mark.slow
 def test_the_contact_sheet_shows_every_finding_twice(tmp_path: Path) -> None:
     must_work("data", "sheet", "--out", tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:

@@ -326,6 +326,7 @@ def test_a_copy_of_recorded_predictions_is_refused(place: Path) -> None:
     assert "one of them is a copy" in must_fail(*received(archived(place)), cwd=place)
 
 
+@pytest.mark.slow
 def test_another_recipe_or_an_unknown_dataset_is_refused(place: Path, tmp_path: Path) -> None:
     archive, study = archived(place), (ROOT / "config/config.yaml").read_text()
     for text, message in (("brief-fp32:", "with another recipe"), ("phantom-32px", "has no dataset")):

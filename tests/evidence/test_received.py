@@ -87,6 +87,7 @@ def with_record(files: Files, change: Callable[[Any], Any], **others: bytes) -> 
 # ---------------------------------------------------------------------------------- measurements
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     "a contribution has another row for settings that are recorded",
     "recorded -> new; kept with --replace only",
@@ -347,6 +348,7 @@ def test_a_file_that_stands_twice_is_refused_by_its_kind(place: Path) -> None:
         unpack(place / "c.tar.gz", place / "aside")
 
 
+@pytest.mark.slow
 def test_a_folder_of_no_cell_and_a_record_that_is_gone_are_named(place: Path) -> None:
     recorded = place / "data/recorded"
     for name in ("seed01", "seed\u00b2"):
@@ -409,6 +411,7 @@ def faster(record: Any) -> None:
         epoch["eval_seconds"] /= 50
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     "a contribution contradicts itself, its machine or its time", "the contradiction; nothing kept"
 )
@@ -437,6 +440,7 @@ def test_a_cheap_contradiction_is_refused(place: Path, change: Any, message: str
     assert tree(place) == before
 
 
+@pytest.mark.slow
 def test_what_is_unusual_and_may_be_true_is_shown(place: Path) -> None:
     """Test scores like the labels: nothing contradicts them, and whoever receives them is told to look."""
 
@@ -630,6 +634,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fault("reading an archive takes more than 1 GiB or its time", "refused; the reader is stopped")
 @pytest.mark.parametrize(
     ("size", "endless", "message"),
@@ -649,6 +654,7 @@ def test_a_reader_that_needs_too_much_is_stopped(
     assert message in done.stdout, done.stdout + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_the_limited_reader_reads_what_the_other_reads(place: Path) -> None:
     archive = archived(place)
     assert unpack_limited(archive, place / "one") == unpack(archive, place / "two") == [NEW]

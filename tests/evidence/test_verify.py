@@ -165,6 +165,7 @@ def test_malformed_predictions_are_named(recorded: Path, change, message: str) -
     assert found and found[0].startswith(f"{recorded / CELL / 'predictions.parquet'}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.fault("record.json is malformed, sums remade", "file, key and reason")
 @pytest.mark.parametrize(
     ("old", "new", "message"),
@@ -214,6 +215,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.fault("bytes of recorded files are changed at random, hashes remade", "a message or the answer")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -240,6 +242,7 @@ def test_no_change_of_bytes_gives_a_traceback(small: Path, name: str, changes) -
             each.write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("random values of record.json are replaced, sums remade", "a message or the answer")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(PLACES), value=JSON)
@@ -521,6 +524,7 @@ def allow(recorded: Path, signer: str, key: Path) -> None:
     (recorded.parent / "allowed_signers").write_text(f"# who may sign\n{line}")
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a signed file is changed and its sum remade", "verify: the signature does not match")
 def test_a_signature_is_attributed_and_ends_with_the_next_change(recorded: Path, key: Path) -> None:
     runs = recorded.parent / "runs"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def test_a_score_is_as_counted_by_hand() -> None:
     assert score(of(ends), AUDIT.iloc[:0]) == Score()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(ENDS)), st.randoms())
 def test_every_report_is_counted_once_in_any_order(ends, random) -> None:

@@ -238,6 +238,7 @@ def keep(recorded: Path, *of: Any, **changed: object) -> None:
     keep_compiled([(record_of(*of, log=log, **changed), log)], recorded, replace=False)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(GRAPHS), st.sampled_from(ENDINGS)), st.randoms())
 def test_a_planned_graph_finds_its_record_whatever_the_order(endings, shuffled):
     records = [record_of(graph, ending, f"code of {graph}") for graph, ending in endings.items()]

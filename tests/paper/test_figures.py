@@ -212,6 +212,7 @@ def test_every_network_of_the_main_dataset_has_a_panel(read: Results) -> None:
     assert {axes.get_title() for axes in figure.axes if axes.get_title()} == networks
 
 
+@pytest.mark.slow
 def test_panels_keep_their_size_beside_a_long_legend(tmp_path: Path) -> None:
     platforms = ("cpu", "cuda", "neuron")
     cells = [Cell("nih128-64px", f"net{number}", name, 0) for number in range(5) for name in platforms]

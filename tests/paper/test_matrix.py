@@ -93,6 +93,7 @@ def in_table(cells: pd.DataFrame) -> Counts:
     return {key: counted(", ".join(parts)) for key, parts in ours.items() if parts}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(drawn_cells())
 def test_every_matrix_equals_the_cells_of_a_drawn_study(cells: pd.DataFrame) -> None:

@@ -61,6 +61,7 @@ def test_every_claim_of_ours_has_an_experiment() -> None:
     assert [one.command for one in file.experiments.values() if not exists(one.command)] == []
 
 
+@pytest.mark.slow
 def test_a_claim_keeps_its_name_when_another_is_added(read: Results, tmp_path, monkeypatch) -> None:
     before = experiments(read).set_index("")["Shows"]
     shutil.copytree(ROOT / "data", tmp_path / "data", ignore=shutil.ignore_patterns("recorded"))
@@ -75,6 +76,7 @@ def test_a_claim_keeps_its_name_when_another_is_added(read: Results, tmp_path, m
     assert before["E5"] == "O09" and before["E4"].startswith("O02 to O08, O11 to ")
 
 
+@pytest.mark.slow
 def test_two_cells_trained_anew_have_a_difference_and_a_bound_that_can_fail(read: Results) -> None:
     named = {name: of for name, of in read_claims(CLAIMS).experiments.items() if of.beside}
     assert list(named) == ["E1", "E9", "E10"]

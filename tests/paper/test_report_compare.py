@@ -161,6 +161,7 @@ def test_a_cell_that_cannot_run_here_and_an_unknown_one_are_named(words, code: i
     assert message in must_fail("cell", *words, "--study", ROOT / "config/config.yaml", code=code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seeds"), [("nih128-32px-fp32/resnet18", 10), ("nih128-64px/resnet18", 3)])
 def test_a_tolerance_lies_around_the_mean_of_a_reference_and_else_around_the_record(name, seeds) -> None:
     """ARTIFACT.md printed the recorded value with the tolerance that is around the mean of ten runs."""

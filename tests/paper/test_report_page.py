@@ -425,6 +425,7 @@ def test_the_page_of_an_own_study_says_nothing_of_ours(built: Path) -> None:
     assert [text for text in said if "no better than chance: the interval holds 0.5" in text]
 
 
+@pytest.mark.slow
 def test_without_a_build_the_message_says_what_to_run(tmp_path: Path) -> None:
     message = must_fail("report", "--only", "page", "--results", tmp_path)
     assert "scores.json: no cell was scored here yet; run `make paper-from-evidence`" in message

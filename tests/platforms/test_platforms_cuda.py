@@ -17,6 +17,7 @@ _LOAD = "from cxrbench.platforms.cuda import CudaPlatform; CudaPlatform(1, 'fp32
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU on this machine")
 @pytest.mark.fault("no GPU, an old driver, a torch without CUDA", "a sentence with PyTorch's own reason")
 @pytest.mark.parametrize(

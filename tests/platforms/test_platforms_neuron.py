@@ -71,6 +71,7 @@ def test_only_torch_xla_on_its_cpu_goes_without_them(device: str, value: str) ->
     assert output(code, PJRT_DEVICE=device).split()[-1] == value
 
 
+@pytest.mark.slow
 def test_the_locks_of_killed_compilers_are_cleared(tools, tmp_path: Path, monkeypatch) -> None:
     """By the tool on the PATH, or by the one beside the interpreter; not while another may hold them."""
     monkeypatch.setenv("NEURON_COMPILE_CACHE_URL", str(tmp_path / "cache"))

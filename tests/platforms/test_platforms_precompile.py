@@ -82,6 +82,7 @@ ONE_FAILS = """import os
         return super().forward(x)"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("micro_batch", "code", "message"),
     [

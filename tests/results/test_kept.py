@@ -81,6 +81,7 @@ def test_a_new_cell_is_the_only_one_that_is_scored(results: Path) -> None:
     assert files(results) == first  # and nothing of a cell that is gone
 
 
+@pytest.mark.slow
 def test_kept_scores_are_those_of_the_predictions(results: Path) -> None:
     keep_all(results, NAMES)
     _, scored = read_scores(STUDY, results)
@@ -105,6 +106,7 @@ def other_values(path: Path) -> None:
     pd.DataFrame({"value": [1.0]}).to_parquet(path)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     "kept scores are lost, cut, edited or replaced", "the cell is scored again; the same bytes"
 )

@@ -129,6 +129,7 @@ def test_runs_are_numbered_by_names_and_not_by_order() -> None:
     assert {name: run_number(Path(name)) for name in names} == names
 
 
+@pytest.mark.slow
 def test_without_patients_the_first_lines_say_that_intervals_are_of_images(folder: Path, sides) -> None:
     (folder / "c").mkdir()
     for seed, table in sides["b"].items():

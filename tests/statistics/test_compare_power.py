@@ -39,6 +39,7 @@ def study(
     return sides[0], sides[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize(("of_patients", "of_run"), [(0.12, 0.002), (0.04, 0.006)])
 @pytest.mark.parametrize("runs", [3, 5])

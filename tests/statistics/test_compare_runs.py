@@ -42,7 +42,7 @@ def trained(drawn: pd.DataFrame, seeds, shift: float = 0.0, other: int = 0) -> d
     return {seed: network_of(network_of(drawn, seed, 0.3), 1000 * other + seed, 0.3, shift) for seed in seeds}
 
 
-@pytest.mark.parametrize("architecture", ["resnet18", "convnext_pico"])
+@pytest.mark.parametrize("architecture", [pytest.param("resnet18", marks=pytest.mark.slow), "convnext_pico"])
 def test_recorded_runs_give_what_the_parity_table_prints_to_the_last_digit(architecture: str) -> None:
     folders = {name: RECORDED / f"nih128-32px-{name}/{architecture}/cpu" for name in ("fp32", "bf16")}
     sides = {name: tables(folder, range(5)) for name, folder in folders.items()}
@@ -101,6 +101,7 @@ def endpoint_by_hand(runs: dict[int, pd.DataFrame]) -> dict[int, tuple[float, pd
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paired", [True, False])
 def test_the_clustered_paired_variance_is_that_of_an_independent_implementation(paired: bool) -> None:
     seeds = range(4), range(4) if paired else range(4, 8)
@@ -143,6 +144,7 @@ def test_one_run_each_is_the_clustered_paired_test_of_two_networks() -> None:
     assert found.variance == []
 
 
+@pytest.mark.slow
 def test_the_variance_of_patients_is_what_leaving_each_of_them_out_gives(drawn: pd.DataFrame) -> None:
     a, b = trained(drawn, [0])[0], trained(drawn, [0], other=1)[0]
     finding, patients = LABELS[2].removeprefix("label_"), drawn["patient"].unique()
@@ -158,6 +160,7 @@ def test_the_variance_of_patients_is_what_leaving_each_of_them_out_gives(drawn: 
     assert reach95 / stats.t.ppf(0.975, freedom) == pytest.approx(np.sqrt(jackknife), rel=0.1)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6), runs=st.sampled_from([(1, 1), (2, 2), (3, 3), (4, 3), (1, 3)]))
 def test_exchanging_the_sides_changes_signs_alone(
@@ -183,6 +186,7 @@ def minus(value: float | None) -> float | None:
     return None if value is None else -value
 
 
+@pytest.mark.slow
 def test_a_side_against_itself_is_refused_and_against_equal_runs_equivalent() -> None:
     with pytest.raises(UserError, match="are the same files, so nothing is compared; give each side"):
         compare_runs(FP32, FP32)

@@ -37,6 +37,7 @@ def value(table, label, metric):
     return found
 
 
+@pytest.mark.slow
 def test_many_patients_need_fewer_draws_for_the_calibration_by_chance(common) -> None:
     two = common[[column for column in common if not column.startswith(("label_", "score_"))]].join(
         common[[*common.filter(like="label_").columns[:2], *common.filter(like="score_").columns[:2]]]

@@ -63,6 +63,7 @@ def test_same_skill_is_equivalent_and_less_skill_different(table):
     assert same["p_tost_seeds"] < 0.05 < worse["p_tost_seeds"]
 
 
+@pytest.mark.slow
 def test_shared_seeds_are_compared_one_by_one_and_others_left_out(images):
     some = cells(images, noise=3.0, cpu=0.0, cuda=0.0)
     whole = pick(compared(some), "cpu", "cuda")
@@ -125,6 +126,7 @@ def test_every_label_is_equivalent_only_when_each_is(images, table):
     assert pick(undefined, "cpu", "cuda")["verdict"] == "equivalent"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_tost_on_seeds_is_students(images, shared):
     some = cells(images, cpu=0.0, cuda=0.0)
@@ -157,6 +159,7 @@ def test_fewer_than_three_seeds_have_no_verdict_and_one_still_shows_the_differen
     assert row["verdict"] == "different" and (row["seeds_a"], row["seeds_b"]) == ("0,1,2", "0,1,7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["row", "image", "patient", "label_Mass"])
 def test_other_images_patients_or_labels_cannot_be_paired(images, column):
     some = cells(images, cpu=0.0, cuda=0.0)

@@ -328,6 +328,7 @@ def test_a_build_prints_a_line_per_job_that_names_what_it_does(tmp_path: Path) -
     assert re.search(r"^(local)?rule adopt:\n.*input: ", planned.stdout + planned.stderr, flags=re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("the profile of a cluster on a machine without Slurm", "one message that says so")
 def test_no_slurm_is_one_message(tmp_path: Path) -> None:
     clone, tools = clone_of_the_tree(tmp_path / "clone"), tmp_path / "tools"

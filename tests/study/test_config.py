@@ -129,6 +129,7 @@ def test_a_study_has_each_cell_once_and_patterns_choose_those_that_run() -> None
         study.dataset("phantm-64px")
 
 
+@pytest.mark.slow
 def test_the_schemas_follow_the_types_and_the_list_of_architectures_timm(tmp_path: Path) -> None:
     must_work("schemas.py", "--folder", tmp_path, "--networks", tmp_path / ARCHITECTURES.name)
     for committed in (*(ROOT / "workflow/schemas").glob("*.json"), ARCHITECTURES):

@@ -147,6 +147,7 @@ def test_no_measurement_or_one_that_nothing_would_read_is_refused(tmp_path: Path
     assert not (tmp_path / "recorded").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text('[{"batch": 64}')
     message = must_fail("bench", "train", TINY, "--out", tmp_path / "train.json")

@@ -188,6 +188,7 @@ FAILS = """import os
         return super().forward(x)"""
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a trainer that crashes", "a record; checkpoints and log kept until it is trained anew")
 def test_a_crash_keeps_its_work_folder_until_trained_anew(broken_job, tmp_path, monkeypatch) -> None:
     job = broken_job(FAILS, recipe=Recipe(epochs=1, batch=64))

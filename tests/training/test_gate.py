@@ -46,7 +46,9 @@ def all_found(made: OfStudy, precision: str, spread: Spread, operators: dict[str
     return {row["case"].split(":")[0] for row in rows}
 
 
-@pytest.mark.parametrize(("network", "precision"), [(TINY, "fp32"), ("test_convnext", "bf16")])
+@pytest.mark.parametrize(
+    ("network", "precision"), [(TINY, "fp32"), pytest.param("test_convnext", "bf16", marks=pytest.mark.slow)]
+)
 def test_defects_are_found_and_correct_arithmetic_passes(made, spread, network: str, precision: str) -> None:
     """Every operator with a factor, which is the smallest defect; the other kinds in one of them each."""
     of, tolerances = made(network), spread(network, precision)
@@ -148,6 +150,7 @@ def wrong_sum(network: Any) -> None:
     network.forward_features = lambda images, whole=network.forward_features: whole(images) * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "operator", "tensor"),
     [
@@ -209,6 +212,7 @@ def test_no_factor_of_the_list_hides_below_a_floor() -> None:
 # -- the command -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_0_for_correct_arithmetic_and_keeps_its_row(tmp_path: Path) -> None:
     words = ("--platforms", "cpu", *SMALL_STEP, "--out", tmp_path / "gate.json")
     must_work("bench", "steps", TINY, *words)
@@ -223,6 +227,7 @@ def test_the_command_ends_with_1_for_a_defect_and_names_its_module() -> None:
     assert "stages.0.blocks.0.conv_dw (Conv2d): gradient of weight" in said.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_wrong_call_ends_with_2() -> None:
     for words, reason in (
         (("--seed-defect", "dense:loud"), "there is no defect 'dense:loud'"),
@@ -242,6 +247,7 @@ def small():
 """
 
 
+@pytest.mark.slow
 def test_anybodys_model_is_judged_on_a_device_of_torchs(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     words = ("--model", "mine:small", "--platforms", "cpu", "--batch")

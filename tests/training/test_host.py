@@ -10,6 +10,7 @@ from conftest import clone_of_the_tree, ran
 from cxrbench.evidence.record import cpu_name
 
 
+@pytest.mark.slow
 def test_the_commit_is_the_codes_and_a_module_that_git_does_not_know_makes_it_dirty(tmp_path: Path) -> None:
     clone, elsewhere = clone_of_the_tree(tmp_path / "clone"), tmp_path / "elsewhere"
     who = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]

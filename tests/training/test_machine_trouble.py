@@ -43,6 +43,7 @@ def test_a_full_disk_while_saving_is_an_error_and_training_goes_on(small_disk, m
     assert "resumed after step" in (tmp_path / "out/train.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a limit on the size of files (ulimit -f)", "exit code 1 and what the system refused")
 def test_a_file_that_may_not_grow_is_an_error(make_job, tmp_path) -> None:
     process = start(make_job(), tmp_path)
@@ -85,6 +86,7 @@ def test_host_memory_that_no_limit_declares_is_an_error(broken_job, tmp_path) ->
     assert not (tmp_path / "out").exists() and (job.work / ATTEMPTS).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.fault("the kernel kills the trainer for want of memory", "an error that says so")
 def test_the_kernels_killer_is_no_crash(broken_job, tmp_path) -> None:

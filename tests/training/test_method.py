@@ -95,7 +95,9 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack_phantoms(tmp_path_factory.mktemp("packed"), {"train": 320, "val": 280, "test": 280})
 
 
-@pytest.mark.parametrize("architecture", ["test_resnet", "test_convnext"])
+@pytest.mark.parametrize(
+    "architecture", ["test_resnet", pytest.param("test_convnext", marks=pytest.mark.slow)]
+)
 def test_plain_pytorch_gives_the_engines_bits(
     architecture: str, make_job, packed: Path, recipe: Recipe, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_process_that_crashes_counts_as_a_crashed_trainer(make_job, tmp_path, 
     assert (failure.signal, failure.fingerprint, failure.returncode) == ("SIGSEGV", "SIGSEGV", None)
 
 
+@pytest.mark.slow
 def test_the_exception_of_one_process_is_named_not_what_it_does_to_the_other(broken_job, tmp_path) -> None:
     odd = "import os\n        if os.environ['RANK'] == '1': raise ValueError('odd size')"
     record = run(broken_job(f"{odd}\n        return super().forward(x)", **TWO), tmp_path / "out")

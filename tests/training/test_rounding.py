@@ -95,6 +95,7 @@ def state_of(trainer: Trainer) -> list[torch.Tensor]:
     return [*trainer.network.state_dict().values(), *moments, *trainer.averaged.state.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arithmetic", "steps"),
     [("bf16_stochastic", 3), *(pytest.param("tf32_conv", n, marks=pytest.mark.slow) for n in (1, 3))],

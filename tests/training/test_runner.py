@@ -129,6 +129,7 @@ def test_a_loss_that_is_not_a_number_is_diverged(make_job, recipe, tmp_path) -> 
     assert not (tmp_path / "out/predictions.parquet").exists()
 
 
+@pytest.mark.slow
 def test_strict_makes_a_failed_training_an_error_and_keeps_its_record(make_job, recipe, tmp_path) -> None:
     wild = recipe.model_copy(update={"learning_rate": 1e30, "epochs": 1})
     process = start(make_job(recipe=wild), tmp_path, "--strict")
@@ -147,6 +148,7 @@ def test_too_long_is_timed_out_and_kills_no_later_trainer(make_job, recipe, tmp_
     assert run(make_job(), tmp_path / "out").attempts == 1
 
 
+@pytest.mark.slow
 def test_a_network_for_another_input_size_is_a_result(make_job, tmp_path) -> None:
     record = run(make_job(architecture="levit_128s"), tmp_path / "out")
     assert record.status == "crashed" and record.failure.fingerprint

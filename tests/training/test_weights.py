@@ -278,6 +278,7 @@ def drawn_again(path: Path, folder: Path) -> Path:
     return folder / "changed.safetensors"
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a package of weights is absent or another", "a message; no file is written")
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -347,6 +348,7 @@ def test_kept_weights_give_the_scores_of_their_cell_again(kept: Path) -> None:
     pd.testing.assert_frame_equal(read_predictions(kept / "again.parquet"), own)
 
 
+@pytest.mark.slow
 def test_other_findings_and_patients_seen_in_training_are_left_out_and_said(kept: Path) -> None:
     other = kept / "data/packed/phantom-other"
     shutil.copytree(kept / "data/packed/phantom-32px", other, dirs_exist_ok=True)
@@ -370,6 +372,7 @@ def test_other_findings_and_patients_seen_in_training_are_left_out_and_said(kept
     }
 
 
+@pytest.mark.slow
 @pytest.mark.fault("kept weights that are missing, changed or of another size", "one sentence and no output")
 def test_weights_that_cannot_be_applied_are_refused(kept: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
