@@ -23,7 +23,7 @@ from cxrbench.datasets.split import splits
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, read_measured, with_speed
 from cxrbench.paper.formats import Range, WithInterval
-from cxrbench.results.comparisons import comparison_tables, with_spreads
+from cxrbench.results.comparisons import comparison_tables, with_spreads, without_emulation
 from cxrbench.results.kept import CELLS, read_scores
 from cxrbench.results.label_noise import label_noise
 from cxrbench.results.matrix import cells_table
@@ -147,9 +147,8 @@ class Results:
         return ", ".join(filter(None, parts))
 
     def without_emulation(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of datasets that emulate no other device's rounding (:meth:`Study.emulates`)."""
-        emulated = [name for name in table["dataset"].unique() if self.study.emulates(name)]
-        return table[~table["dataset"].isin(emulated)]
+        """The rows of settings that emulate no other device's rounding."""
+        return without_emulation(table, self.study)
 
     def best(self) -> Group | None:
         """The group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""

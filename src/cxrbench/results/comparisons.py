@@ -90,16 +90,16 @@ def comparison_tables(
         "shares": shares(paired[~paired["dataset"].isin(drawn)]),
         "spread": spreads,
         "sources": _sources(scored, ok, study),
-        "power": power_table(_own_arithmetic(spreads, study), margins_of(study)),
+        "power": power_table(without_emulation(spreads, study), margins_of(study)),
         "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, metrics, study, baselines),
     }
 
 
-def _own_arithmetic(spreads: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """The spreads of settings that emulate nothing: arms of a block nearly repeat one another's runs."""
-    return spreads[~spreads["dataset"].isin([*filter(study.emulates, spreads["dataset"].unique())])]
+def without_emulation(table: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """The rows of settings that emulate nothing: arms of a block nearly repeat one another's runs."""
+    return table[~table["dataset"].isin([*filter(study.emulates, table["dataset"].unique())])]
 
 
 def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.DataFrame:
