@@ -253,7 +253,7 @@ def counted(cells: pd.DataFrame) -> dict[str, Any]:
     )
     rebuild = CLAIMS["experiments"]["E3"]["measured"]
     return {
-        **{"findings": len(nih()[1]), "planned": len(cells), "run": int(run.sum()), "audited": len(audit)},
+        **{"planned": len(cells), "run": int(run.sum()), "audited": len(audit)},
         **{f"{name}/run": int(run[of.index].sum()) for name, of in cells.groupby("platform")},
         **{f"{name}/planned": len(of) for name, of in cells.groupby("platform")},
         "drawn": int(run[cells["dataset"].str.startswith("phantom")].sum()),
@@ -304,13 +304,12 @@ def of_precisions(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
         if a[1:] == b[1:] and first == second and len(precisions) == 2:
             apart = recipes[a]["endpoint"] - recipes[b]["endpoint"]
             verdicts.append(apart.equivalent)
-            alike += [(len(apart.seeds), a[1], verdicts[-1], far(apart))] if cpus[a] == cpus[b] else []
+            alike += [(len(apart.seeds), far(apart))] if cpus[a] == cpus[b] else []
     most = max(alike)[0]
-    names = " and ".join(name for seeds, name, same, _ in alike if seeds == most and same)
     return {
         **{"precision/pairs": len(verdicts), "precision/equivalent": sum(verdicts)},
-        **{"precision/seeds": most, "precision/networks": names, "margin": MARGIN},
-        "precision/far": max(of[3] for of in alike if of[0] == most),
+        **{"precision/seeds": most, "precision/far": max(end for seeds, end in alike if seeds == most)},
+        "margin": MARGIN,
         "level": 90,  # of an interval that lies within a margin: two one-sided tests at 5 %
     }
 
@@ -325,18 +324,15 @@ def of_arithmetic(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     arms = ["nih128-32px-arith-matmult", "nih128-32px-arith-tf32"]
     of_arms = cells[cells["dataset"].isin(arms)].groupby("architecture", sort=False)["status"]
     whole = of_arms.agg(lambda of: of.notna().all())
-    values: dict[str, Any] = {"arithmetic/networks": " and ".join(whole.index[whole])}
-    left = " and ".join(whole.index[~whole])
-    values["arithmetic/unfinished"] = f"; {left}, declared too, is unfinished" if left else ""
-    for name in whole.index[whole]:
-        a, b = (recipes[arm, name, "cpu"]["endpoint"] for arm in arms)
-        mean, half = (a - b).mean[0], (a - b).reach(0.9)
-        near = (Near(end, 0.1 * half) for end in (mean - half, mean + half))
-        values |= {f"arithmetic/{name}": mean, "arithmetic/seeds": len((a - b).seeds)}
-        values |= ends(f"arithmetic/{name}", *near) | {f"arithmetic/{name}/far": far(a - b)}
-    points = (f"{values[f'arithmetic/{name}']:+.4f} for {name}" for name in whole.index[whole])
-    farthest = max((values[f"arithmetic/{name}/far"] for name in whole.index[whole]), key=lambda of: of.value)
-    return values | {"arithmetic/points": " and ".join(points), "arithmetic/bound": farthest}
+    names, left = list(whole.index[whole]), " and ".join(whole.index[~whole])
+    sides = [[recipes[arm, name, "cpu"]["endpoint"] for arm in arms] for name in names]
+    apart = [a - b for a, b in sides]
+    points = (f"{of.mean[0]:+.4f} for {name}" for name, of in zip(names, apart, strict=True))
+    return {
+        **{"arithmetic/networks": " and ".join(names), "arithmetic/points": " and ".join(points)},
+        "arithmetic/unfinished": f"; {left}, declared too, is unfinished" if left else "",
+        **{"arithmetic/bound": max(map(far, apart)), "arithmetic/seeds": len(apart[0].seeds)},
+    }
 
 
 def of_claims(recipes: dict) -> dict[str, Any]:
@@ -354,7 +350,7 @@ def of_claims(recipes: dict) -> dict[str, Any]:
     return {
         **{"backends": len(verdicts), "backends/equivalent": sum(verdicts), "backends/far": backends},
         "pico/seeds": len(cpu[1]["macro"].seeds),
-        **{"largest/pixels": pixels[largest], "smallest/pixels": min(pixels.values()), "nothing": 0},
+        **{"largest/pixels": pixels[largest], "smallest/pixels": min(pixels.values())},
         **{"largest/network": largest[1], "largest/patients": best.parts.shape[1]},
         **{"best": mean, "best/name": "/".join(largest), "largest/seeds": len(best.seeds)},
         **ends("best", *(Near(end, 0.1 * half) for end in both)),
@@ -411,7 +407,7 @@ def priced() -> dict[str, Any]:
         "newest price": max(prices.query("instance == 'g5.xlarge'")["as_of"]),
         "newest block": max(prices.query("instance == 'trn2.3xlarge'")["as_of"]),
         **{"usd/trn2 block": block, "pays above/block": block / g5},
-        **{"price pairs": rows, "spot/regions": len(regions), "usd/trn2.3xlarge": trn2},
+        **{"price pairs": rows, "usd/trn2.3xlarge": trn2},
         **{"usd/g5.xlarge": g5, "usd/g5 spot": g5_spot},
         **{"pays above": trn2 / g5_spot, "pays from": 20_000 / 12 / (1 - 0.77)},  # the example's ratio
         **{"example/minutes": 60 * hours, "example/usd": hours * g5, "example/runs": 20_000 / (hours * g5)},

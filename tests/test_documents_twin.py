@@ -61,7 +61,7 @@ SAID = {
         "E9 | The {level} % interval of the difference ends at the margin or beyond.",
         "mean AUROC at {smallest/pixels} pixels, with {arithmetic/seeds} seeds each.",
         "below {margin} mean AUROC, farther end of the {level} % interval | "
-        "{arithmetic/convnext_pico/far}: follows | {rebuild/seconds} s |",
+        "{arithmetic/bound}: follows | {rebuild/seconds} s |",
         "below {margin} mean AUROC, farthest end of the precisions' {level} % intervals | {precision/far}: "
         "follows | {rebuild/seconds} s |",
     ],
