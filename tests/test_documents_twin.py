@@ -42,6 +42,7 @@ SAID = {
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
         f"If the preprint's {RATIO} used on-demand prices, the same hours on spot cost {SPOT} times, on",
+        "emulated default up to 2.21{arithmetic/unfinished} (docs/arithmetic.md)",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -125,7 +126,6 @@ FIXED = {  # place -> reason -> texts
             "Python 3.9 or newer",
             "locked 3.11",
         ],
-        RELEASE: ["up to 2.21"],
         "counts in headings and captions": ["from two folders"],
         "a command to type": ["HOURS=1"],
     },

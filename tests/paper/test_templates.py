@@ -53,6 +53,12 @@ def test_the_page_follows_prices_and_speeds(tmp_path: Path, monkeypatch) -> None
     assert changed == {"example/usd": "1.39", "example/runs": "14,430"}, "twice the price"
 
 
+def test_a_key_is_named_where_it_is_printed_and_where_it_decides() -> None:
+    """In a condition alone a key had no value, so README lost the sentence that a network is unfinished."""
+    template = '{{ value("a/b") }} {% if value("c") not in ("0", "not run") %}; {{ value("d") }}{% endif %}'
+    assert named_in_markdown(template) == {"a/b", "c", "d"}
+
+
 def test_the_template_has_no_number_that_was_found(monkeypatch) -> None:
     """What a value says is named; what is left are sources, their dates, and names."""
     template = (ROOT / "paper/documents/docs/practitioner.md.jinja").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from cxrbench.evidence.expected import NOT_RUN
 from cxrbench.evidence.record import processors_in_words as processors_in_words
 from cxrbench.paper import artifact
 from cxrbench.paper.blocks import as_markdown
-from cxrbench.paper.conclusions import Conclusion, conclusions
+from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.entries import TEMPLATES, named_in_markdown, named_in_sentences
 from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.practitioner import jobs_in_markdown
@@ -67,10 +67,9 @@ def _parts(read: Results) -> dict[str, str]:
     """The sentences and tables that templates name, as Markdown."""
     status, *findings = conclusions(values_of(read, named_in_sentences()))
     return {
-        "status": _filled(f"**{status.text}** {_names_of_tables(status)}"),
+        "status": _filled(f"**{status.text}**"),
         "findings": "".join(
-            _filled(f"- **{one.topic}.** {one.text} {_names_of_tables(one)}", "  ")
-            for one in findings[:SHOWN_FINDINGS]
+            _filled(f"- **{one.topic}.** {one.text}", "  ") for one in findings[:SHOWN_FINDINGS]
         ),
         "main_claims": as_markdown(artifact.main_claims(read)),
         "experiments": artifact.as_sections(artifact.experiments(read)),
@@ -80,11 +79,6 @@ def _parts(read: Results) -> dict[str, str]:
 
 def _filled(text: str, margin: str = "") -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent=margin, break_on_hyphens=False) + "\n"
-
-
-def _names_of_tables(conclusion: Conclusion) -> str:
-    """The names of the tables that have a conclusion's numbers."""
-    return f"({', '.join(f'`table_{name}`' for name in conclusion.tables)})"
 
 
 # -- frames of values.toml --------------------------------------------------------------------------

@@ -21,7 +21,7 @@ FILE = "src/cxrbench/paper/values.toml"  # in messages
 # Of LaTeX: what is named outside of its comments.
 _NAMED = re.compile(r"\\(?:val|ifany|ifmany)\{([^{}#]*)\}")
 TEMPLATES = Path("documents")  # below the folder of the paper
-_IN_MARKDOWN = re.compile(r"""\{\{\s*value\("([^"]+)"\)""")
+_IN_MARKDOWN = re.compile(r'\bvalue\("([^"]+)"\)')  # printed, or in a condition
 _COMMENT = re.compile(r"(?<!\\)%.*")
 
 
