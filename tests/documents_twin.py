@@ -297,6 +297,7 @@ def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
 def of_precisions(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     """Verdicts on recipes that differ in precision alone, and networks with most seeds on one processor."""
     cpus, verdicts, alike = cells.dropna(subset=["cpu"]).groupby(GROUP)["cpu"].agg(set), [], []
+    tests: list[float] = []
     for a, b in combinations(recipes, 2):
         sets = [STUDY["datasets"][group[0]] for group in (a, b)]
         first, second = ({**of, "recipe": STUDY["recipes"][of["recipe"]] | {"precision": ""}} for of in sets)
@@ -304,10 +305,16 @@ def of_precisions(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
         if a[1:] == b[1:] and first == second and len(precisions) == 2:
             apart = recipes[a]["endpoint"] - recipes[b]["endpoint"]
             verdicts.append(apart.equivalent)
+            (mean, error, freedom), room = apart.mean, MARGIN - abs(apart.mean[0])
+            tests.append(
+                stats.t.sf((room if verdicts[-1] else abs(mean)) / error, freedom) * (2 - verdicts[-1])
+            )
             alike += [(len(apart.seeds), far(apart))] if cpus[a] == cpus[b] else []
-    most = max(alike)[0]
+    most, order = max(alike)[0], np.argsort(tests)
+    held = np.maximum.accumulate(np.sort(tests) * np.arange(len(tests), 0, -1)) < 0.05  # Holm 1979
     return {
         **{"precision/pairs": len(verdicts), "precision/equivalent": sum(verdicts)},
+        "precision/corrected": (held & np.array(verdicts)[order]).sum(),
         **{"precision/seeds": most, "precision/far": max(end for seeds, end in alike if seeds == most)},
         "margin": MARGIN,
         "level": 90,  # of an interval that lies within a margin: two one-sided tests at 5 %
@@ -327,12 +334,15 @@ def of_arithmetic(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     names, left = list(whole.index[whole]), " and ".join(whole.index[~whole])
     sides = [[recipes[arm, name, "cpu"]["endpoint"] for arm in arms] for name in names]
     apart = [a - b for a, b in sides]
-    points = (f"{of.mean[0]:+.4f} for {name}" for name, of in zip(names, apart, strict=True))
+    ends_by_network = {}
+    for name, of in zip(names, apart, strict=True):
+        both = (Near(of.mean[0] + sign * of.reach(0.9), 0.1 * of.reach(0.9)) for sign in (-1, 1))
+        ends_by_network |= ends(f"arithmetic/{name}", *both)
     return {
-        **{"arithmetic/networks": " and ".join(names), "arithmetic/points": " and ".join(points)},
-        "arithmetic/unfinished": f"; {left}, declared too, is unfinished" if left else "",
+        "arithmetic/networks": " and ".join(names),
+        "arithmetic/unfinished": f"; the planned runs of {left} are not finished" if left else "",
         **{"arithmetic/bound": max(map(far, apart)), "arithmetic/seeds": len(apart[0].seeds)},
-    }
+    } | ends_by_network
 
 
 def of_claims(recipes: dict) -> dict[str, Any]:
@@ -369,16 +379,20 @@ def of_power(recipes: dict) -> dict[str, Any]:
     tested = [of / seeds * patients / wanted for of in ends_of]  # printed in thousands, so Near has 500
     values = ends("to see/runs", *(Near(n, n / 5) for n in runs)) | {"power/seeds": seeds, "power/level": 80}
     values |= ends("to see/patients", *(Near(n, 0.2 * n + 500) for n in tested))
-    for name in ("convnext_pico", "resnet18"):
-        a, b = (recipes[f"nih128-32px-{of}", name, "cpu"]["endpoint"] for of in ("fp32", "bf16"))
+    arms = [f"nih128-32px-arith-{arm}" for arm in ("fp32", "reordered", "matmult", "tf32")]
+    pairs = [("nih128-32px-fp32", "nih128-32px-bf16"), *combinations(arms, 2)]
+    for name, pair in product(("convnext_pico", "resnet18"), pairs):
+        a, b = (recipes[dataset, name, "cpu"]["endpoint"] for dataset in pair)
+        if len(a.seeds) < 10:  # as many as are planned
+            continue
         apart, alone, square = a - b, a.luck + b.luck, (a - b).parts.mean(axis=0) ** 2
         free = min(apart.freedom, square.sum() ** 2 / (square**2).sum())
         shared = max(square.sum() - apart.luck / len(apart.seeds), 0)
         seen = [of.value.var(ddof=1) for of in (apart, a, b)]
         for how, luck, of in (("shared", apart.luck, seen[0]), ("alone", alone, sum(seen[1:]))):
             power = partial(chance, luck, max(of - luck, 0), freedom=free, margin=MARGIN, shared=shared)
-            values[f"power/{name}/{how}"] = 100 * power(seeds)
-            values[f"power/{name}/{how}/needed"] = fewest(power)
+            key = f"power/{name}/{how}/needed"
+            values[key] = max(fewest(power), values.get(key, 0))
     return values
 
 

@@ -37,8 +37,8 @@ SAID = {
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients}% is the choice of "
         "{largest/patients} test patients, "
         "{share/luck}% the patient-by-run interaction, and {share/seed}% the seed.",
-        "the former default arithmetic of Neuron's compiler and of an A10G GPU are equivalent in mean "
-        "AUROC within {margin} for {arithmetic/networks} ({arithmetic/seeds} seeds).",
+        "arithmetic of Neuron's compiler and of an A10G, mean AUROC is equivalent within {margin} for "
+        "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
         f"If the preprint's {RATIO} used on-demand prices, the same hours on spot cost {SPOT} times, on",
@@ -79,26 +79,27 @@ SAID = {
         "if you spend more than {pays from} USD a month.",
     ],
     "abstract": [
-        "or CUDA: we recorded {run} training runs of small networks, all on CPUs, a few on synthetic images.",
+        "or CUDA: we recorded {run} training runs of small networks on small images, all on CPUs, a few on "
+        "synthetic images.",
         "Of the variance of one run's mean AUROC, {share/patients}% is the choice of {largest/patients} "
-        "test patients and {share/seed}% the seed (standard error between settings {share/seed error}%)",
-        "mean AUROC under the former default arithmetic of Neuron's compiler minus that under an A10G's is "
-        "{arithmetic/points}. No {level} % interval over {arithmetic/seeds} seeds goes beyond "
-        "±{arithmetic/bound}: equivalent within {margin}{arithmetic/unfinished}.",
+        "test patients and {share/seed}% the seed, so two",
+        "give mean AUROC that is equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
+        "interval of the first minus the second is {arithmetic/convnext_pico/low} to "
+        "{arithmetic/convnext_pico/high} for convnext_pico{arithmetic/unfinished}.",
         "share nothing, {power/convnext_pico/alone/needed} seeds on each find equal ones equivalent in",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
         "Open. | In mean AUROC, {power/convnext_pico/alone/needed} seeds of ConvNeXt-Pico on each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings with several seeds | No: in "
-        "{pairs/recipes/above} of them the typical pair of seeds differs by more (). | {to see/runs/low} "
-        "to {to see/runs/high} seeds per platform, or "
+        "{pairs/recipes/above} of them the median pair of seeds differs by more (). | {to see/runs/low} "
+        "to {to see/runs/high} seeds per platform, or at best "
         "{to see/patients/low} to {to see/patients/high} test patients",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
-        "{precision/pairs} before correction ().",
+        "{precision/pairs}, after correction in {precision/corrected} ().",
         "Emulation on CPUs, {arithmetic/seeds} seeds, of Neuron's default",
         "| Mean AUROC is equivalent for {arithmetic/networks} ().",
-        "{backends} networks on CPUs, with and without XLA | Mean AUROC is equivalent in "
+        "{backends} networks with and without XLA, on different CPUs | Mean AUROC is equivalent in "
         "{backends/equivalent} of {backends} before correction ().",
         "Counts of the graphs of {audited} networks |",
         "Nothing: {price pairs} pairs of public prices; the preprint's hours and prices are unknown |",

@@ -287,7 +287,7 @@ def pico_and_tiny(read: Results) -> Table:
         "Permutes": "permutes:plain",
         "Convolutions": "convolutions:plain",
         "Dots": "dots:plain",
-        "Instructions": "instructions:count",
+        "HLO instructions": "instructions:count",
         "Tiles/cap": "share_of_cap:ratio",
     }
     return table(captured.loc[[name for name in SWAPPED if name in captured.index]], columns)

@@ -4,8 +4,11 @@ import pandas as pd
 
 from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.results import Results
+from cxrbench.paper.seed_pairs import arms_compared
 from cxrbench.results import simulated
 from cxrbench.results.literature import reproductions
+from cxrbench.results.pairs import PRECISION
+from cxrbench.statistics.components import POWER
 from cxrbench.statistics.metrics import METRICS, as_title
 from cxrbench.statistics.parity import family_counts
 from cxrbench.statistics.power import (
@@ -66,6 +69,20 @@ def patients_by_recipe(read: Results) -> pd.DataFrame:
     real = read.without_emulation(read.spread[~read.spread["drawn"]])
     anew, fixed = (patients_by_definition(real, given).astype({"patients": float}) for given in (False, True))
     return anew.assign(fixed=fixed["patients"])[: 0 if seeds_to_see(read).empty else None]
+
+
+def seeds_needed(read: Results) -> pd.DataFrame:
+    """The seeds with which each pair of settings of powers.csv has a power of 80 %: ``as_measured`` and
+    ``at_worst``. Pairs of emulated arithmetic count for networks with all their declared seeds."""
+    pair, cases = ["architecture", "dataset_a", "dataset_b", "differs"], ["as_measured", "at_worst"]
+    curves = read.table("powers")
+    whole = [*arms_compared(read)[pair[:3]].itertuples(index=False, name=None)]
+    rows = []
+    for names, curve in curves.groupby(pair, sort=False):
+        if names[-1] == PRECISION or names[:3] in whole:
+            enough = {case: curve.loc[curve[case] >= POWER, "seeds"].min() for case in cases}
+            rows.append(dict(zip(pair, names, strict=True)) | enough)
+    return pd.DataFrame(rows, columns=[*pair, *cases])
 
 
 def seeds_to_see(read: Results) -> pd.DataFrame:

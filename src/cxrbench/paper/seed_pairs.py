@@ -234,7 +234,6 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     beyond = read.table("arithmetic").set_index("architecture").loc[networks]
     verdicts = {*platforms["verdict"]}
     unfinished = [network for network in declared if network not in networks]
-    farthest = platforms[["ci90_low", "ci90_high"]].abs().max(axis=None)
 
     def in_words(names: Iterable[str]) -> str:
         return " and ".join(f"`{name}`" for name in names)
@@ -255,10 +254,10 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         "seeds": max(map(seeds_of, platforms.itertuples())),
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
         "differences": each(text(difference(row, "ci90"), "difference") for row in platforms.itertuples()),
-        "points": " and ".join(
-            f"{text(row.difference, 'difference')} for `{row.architecture}`" for row in platforms.itertuples()
+        "intervals": " and ".join(
+            f"{text(Range(row.ci90_low, row.ci90_high), 'signed')} for `{row.architecture}`"
+            for row in platforms.itertuples()
         ),
-        "bound": np.ceil(farthest * 1e4) / 1e4,  # outwards, because no interval goes beyond it
         "orders": each(text(of_orders, "difference") for of_orders in differences_of_orders),
         "beyond": each(
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
