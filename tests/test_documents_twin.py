@@ -138,8 +138,9 @@ FIXED = {  # place -> reason -> texts
         "jobs, instances and the bound from rooflines: tests/paper/test_templates.py computes them again": [
             *(
                 "(an hour on a g5.xlarge)",
-                "half a dollar more. Not eight GPUs",
-                "a third of its time",
+                "half a dollar more. Eight GPUs",
+                "takes a third of a g6e.xlarge's time",
+                "takes about 60 % of the time",
                 "(two weeks on a g5.xlarge)",
                 "RTX 3090",
             ),

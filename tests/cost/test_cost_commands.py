@@ -124,7 +124,18 @@ def test_a_price_for_any_network_is_one_page() -> None:
     table = json.loads(must_work(*mine, "--json").stdout)
     assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 7
     assert "100 images/s are below the 781 to 1,197 that timm's speed predicts" in shown
-    assert re.search(r"The newest of these prices is \d+ days old \(2026-07-20\)", shown)
+    assert re.search(r"The newest of these prices is \d+ days old \(2026-07-22\)", shown)
+    assert "MB/s" not in shown, "the images fit on the instances' own disks"
+
+
+def test_a_volume_that_its_price_makes_too_slow_is_said() -> None:
+    """Found by a reader: the hours of a g6e.xlarge take four times what a gp3 volume gives."""
+    job = ("cost", "mine", "efficientnet_b0", "--images", 2_000_000, "--pixels", 512, "--epochs", 10)
+    shown = unwrapped(*job)
+    least = min(row["hours_low"] for row in json.loads(must_work(*job, "--json").stdout) if row["usd_volume"])
+    speed = 2_200_000 * 512**2 * 10 / least / 3600 / 1e6
+    assert f"read at up to {speed:,.0f} MB/s for these hours (g6e.xlarge)" in shown
+    assert "A gp3 volume gives 131 unless you order more." in shown
 
 
 @pytest.mark.slow

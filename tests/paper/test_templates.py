@@ -101,7 +101,13 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     first = PAGE.read_text().split("<!-- begin jobs -->")[0].splitlines()
     named = {name for line in first[2:12] for name in re.findall(r"\b[gp]\d\w*\b", line)}
     assert named >= {"g5", "g6e", "p4d", "p5"}
-    assert "a g6e.xlarge is still the cheapest" in words and "to end it within a day" in words
+    assert "a g6e.xlarge or a g7e.2xlarge, again at about" in words and "to finish within a day" in words
+    for job in ("large", "very large"):  # by `cost mine` with a volume for the g6e; without one here
+        g7e, g6e = table.loc[(job, "g7e.2xlarge")], table.loc[(job, "g6e.xlarge")]
+        assert 1 < g7e["usd_middle"] / g6e["usd_middle"] < 1.1
+        assert g7e["hours_middle"] / g6e["hours_middle"] == pytest.approx(0.6, abs=0.05)
+    sold = prices[prices["instance"] == "trn2.3xlarge"]["region"]
+    assert {*sold} == {"ap-southeast-4", "sa-east-1"}
 
 
 def test_every_number_of_the_page_is_recomputed(prices) -> None:
@@ -131,7 +137,7 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"g5.xlarge**, on a {row['instance']}",
         f"({row['usd_per_hour']} USD an hour in {row['region']}, {row['usd_per_hour_gpu']} in",
         f"reach {trn2.min() / g6e:.2f} times the images/s of a g6e.xlarge on demand. It",
-        f"{trn2.min() / h100:.2f} times for a p5.4xlarge, one H100, in its own Capacity Block",
+        f"{trn2.min() / h100:.2f} times for a p5.4xlarge, one H100, in its cheapest Capacity Block",
         f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
         f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
         f"of the middle for {100 * quality['within_two'].min():.0f} % or more",

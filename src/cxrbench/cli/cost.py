@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.cost_columns import cost_columns, costs_and_notes, mine_columns
-from cxrbench.cli.cost_job import at_equal_shares, shortfall, the_job
+from cxrbench.cli.cost_job import at_equal_shares, shortfall, the_job, volume_speed
 from cxrbench.cli.cost_words import (
     age_of,
     on_spot,
@@ -81,7 +81,12 @@ def cost_of_records(
     table = cost_table(
         records or [RECORDED], prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs
     )
-    _print(table, as_json, f"{costs_and_notes(table)}\n{wrapped(age_of(table))}" if len(table) else None, out)
+    _print(
+        table,
+        as_json,
+        f"{costs_and_notes(table)}\n{wrapped(age_of(table['as_of']))}" if len(table) else None,
+        out,
+    )
 
 
 @app.command("mine")
@@ -112,6 +117,8 @@ def cost_mine(
 
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
+    import pandas as pd
+
     from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.estimate import Network
     from cxrbench.cost.mine import EBS_USD, Training, mine_table, work_for
@@ -134,7 +141,9 @@ def cost_mine(
     table = mine_table(training, of, listed, recorded)
     needed = thresholds(listed, instance, of.prices)
     block = cheapest_block(listed, instance, of.prices, next(iter(needed["instance"]), ""))
-    answers = [*when_it_pays(table, training, needed, block), *shortfall(training, table), age_of(table)]
+    age = age_of(pd.concat([table["as_of"], block["as_of"]]))
+    answers = [*when_it_pays(table, training, needed, block), *shortfall(training, table)]
+    answers += [*volume_speed(training, table), age]
     notes = [
         *the_job(training, table),
         *on_spot(table, listed, of.prices),
@@ -282,4 +291,4 @@ def cost_decide(
     measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}
     as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long
     print(as_row.to_json(indent=1) if as_json else "\n".join(map(wrapped, lines)))
-    say(age_of(newest(listed), f"price in {prices}"))
+    say(age_of(newest(listed)["as_of"], f"price in {prices}"))

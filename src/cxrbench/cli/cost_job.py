@@ -81,6 +81,22 @@ def shortfall(training: Training, table: pd.DataFrame) -> list[str]:
     ]
 
 
+def volume_speed(training: Training, table: pd.DataFrame) -> list[str]:
+    """A sentence on how fast a network volume must be, where the fastest hours ask for more than its price
+    includes."""
+    from cxrbench.cost.mine import EBS_MB_S
+
+    rows = table[table["usd_volume"] > 0]
+    needed = 1000 * training.packed_gb * training.epochs / (3600 * rows["hours_low"])
+    if not (needed > EBS_MB_S).any():
+        return []
+    instance = rows.loc[needed.idxmax(), "instance"]
+    return [
+        f"A network volume must be read at up to {needed.max():,.0f} MB/s for these hours ({instance}), "
+        f"because the images are read in every epoch. A gp3 volume gives {EBS_MB_S:.0f} unless you order more."
+    ]
+
+
 def at_equal_shares(
     training: Training, needed: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
 ) -> list[str]:

@@ -109,11 +109,11 @@ def trial(needed: pd.DataFrame) -> list[str]:
     ]
 
 
-def age_of(table: pd.DataFrame, where: str = "of these prices") -> str:
-    """The age of the newest price of a table, and how to renew them; ``where`` says what the table holds."""
+def age_of(as_of: pd.Series, where: str = "of these prices") -> str:
+    """The age of the newest of the prices of these days, and how to renew them; ``where`` says what they are."""
     from datetime import UTC, date, datetime
 
-    dated = [text for text in table["as_of"].dropna() if text[:1].isdigit()]
+    dated = [text for text in as_of.dropna() if text[:1].isdigit()]
     if not dated:
         return "No price here has a date: `cxrbench cost refresh` reads today's."
     newest = max(text[:10] for text in dated)

@@ -33,6 +33,9 @@ from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 _MOST_ROWS = 7
 _SCORED = 1 / 3  # of a training image: forward alone
 EBS_USD = 0.08  # a GB and month of a gp3 volume, us-east-1: gitlab-org docker-machine, merge request 45
+EBS_MB_S = (
+    125 * 1.048576
+)  # read from a gp3 volume at this price: saisci.com, gp3 Throughput Explained, 2021-01-13
 _MONTH = 730.0  # hours
 INSTANCES = Path("data/instances.csv")
 _MINE_COLUMNS = [
