@@ -20,8 +20,8 @@ SOURCES = (
 )
 _MEANING = (
     "Equivalent: the 90 % interval lies within the margin, {margins}. Different: not equivalent, and the 95 %"
-    " one excludes zero. Holm's p is of no difference, corrected over the findings. F1 has no verdict, because"
-    " no margin of it is established."
+    " one excludes zero. Holm's p is of no difference, corrected over the findings. F1 has no verdict,"
+    " because no margin of it is established."
 )
 _OF_REFERENCE = (
     "Inside: the 95 % interval of the difference from the reference's mean holds zero, as it does for 19 of"

@@ -93,7 +93,8 @@ def volume_speed(training: Training, table: pd.DataFrame) -> list[str]:
     instance = rows.loc[needed.idxmax(), "instance"]
     return [
         f"A network volume must be read at up to {needed.max():,.0f} MB/s for these hours ({instance}), "
-        f"because the images are read in every epoch. A gp3 volume gives {EBS_MB_S:.0f} unless you order more."
+        f"because the images are read in every epoch. A gp3 volume gives {EBS_MB_S:.0f} unless you order "
+        "more."
     ]
 
 

@@ -110,7 +110,7 @@ def trial(needed: pd.DataFrame) -> list[str]:
 
 
 def age_of(as_of: pd.Series, where: str = "of these prices") -> str:
-    """The age of the newest of the prices of these days, and how to renew them; ``where`` says what they are."""
+    """The age of the newest price by its day, and how to renew prices; ``where`` says which they are."""
     from datetime import UTC, date, datetime
 
     dated = [text for text in as_of.dropna() if text[:1].isdigit()]

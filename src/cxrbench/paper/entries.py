@@ -40,6 +40,7 @@ class ValueLine:
     kind: str = ""
     empty: str | int | None = None
     none: str | None = None
+    link: str = ""
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

@@ -26,7 +26,15 @@ from cxrbench.paper.figures import (
 )
 from cxrbench.paper.formats import words
 from cxrbench.paper.measurements import steps_in_fp32
-from cxrbench.paper.results import Results, host_in_words, parity_drawn, processors_differ, read_measurements
+from cxrbench.paper.results import (
+    Results,
+    host_in_words,
+    parity_drawn,
+    processors_differ,
+    read_measurements,
+    real_contrasts,
+    seeds_of,
+)
 from cxrbench.results.pairs import PRECISION
 from cxrbench.statistics.components import POWER
 from cxrbench.statistics.power import DIFFERENCE
@@ -57,6 +65,22 @@ def arithmetic(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No network has all its declared seeds in two kinds of arithmetic.")
     names = [seed_pairs.arms_of(read, row) for row in rows.itertuples()]
+    figure, axes, y = lines_in_groups([*rows["architecture"]], names, 0.19)
+    colour = rows["architecture"].map(colours_of(read))
+    _differences(axes, y, rows, colour, colour)
+    return figure
+
+
+def precision(read: Results) -> Figure:
+    """Draw differences in the main endpoint between two precisions of one network; a star: two processors."""
+    rows = real_contrasts(read)
+    if (rows := rows[rows["differs"] == PRECISION]).empty:
+        return no_evidence("No network has three seeds in two precisions.")
+    names = [
+        f"{row.dataset_a} - {row.dataset_b.rsplit('-', 1)[-1]} ({seeds_of(row)} seeds)"
+        f"{' *' if processors_differ(row) else ''}"
+        for row in rows.itertuples()
+    ]
     figure, axes, y = lines_in_groups([*rows["architecture"]], names, 0.19)
     colour = rows["architecture"].map(colours_of(read))
     _differences(axes, y, rows, colour, colour)

@@ -297,6 +297,12 @@ def real_first(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     return rows if real.empty else real
 
 
+def real_contrasts(read: Results) -> pd.DataFrame:
+    """The rows of contrasts.csv about the main endpoint on real radiographs."""
+    rows = read.contrasts
+    return rows[(rows["label"] == ENDPOINT) & ~rows["drawn"]]
+
+
 def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
     """The rows of the parity figure: the main endpoint with an interval, in the study's order.
 

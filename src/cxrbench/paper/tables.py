@@ -30,6 +30,7 @@ from cxrbench.paper.results import (
     difference,
     processors_differ,
     range_of_seeds,
+    real_contrasts,
     seeds_of,
 )
 from cxrbench.results.pairs import PRECISION
@@ -218,7 +219,7 @@ def what_settings_are_worth(read: Results) -> Table:
         "Difference": ("difference", difference),
         "Verdict": ("verdict", _verdict_on_settings),
     }
-    return table(_real_contrasts(read), columns)
+    return table(real_contrasts(read), columns)
 
 
 def precisions(read: Results) -> Table:
@@ -231,13 +232,8 @@ def precisions(read: Results) -> Table:
         "p, corrected": "p_family:p",
         "Verdict": ("verdict", lambda row: Judgement(row.verdict, starred=processors_differ(row))),
     }
-    rows = _real_contrasts(read)
+    rows = real_contrasts(read)
     return table(rows[rows["differs"] == PRECISION], columns)
-
-
-def _real_contrasts(read: Results) -> pd.DataFrame:
-    rows = read.contrasts
-    return rows[(rows["label"] == ENDPOINT) & ~rows["drawn"]]
 
 
 @of_kinds({"Images": "count", "Patients": "count", "Macro AUROC": "auroc"})

@@ -99,7 +99,7 @@ def comparison_tables(
 
 def without_emulation(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     """The rows of settings that emulate nothing: arms of a block nearly repeat one another's runs."""
-    return table[~table["dataset"].isin([*filter(study.emulates, table["dataset"].unique())])]
+    return table[~table["dataset"].isin([name for name in table["dataset"].unique() if study.emulates(name)])]
 
 
 def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.DataFrame:

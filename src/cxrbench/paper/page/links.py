@@ -57,7 +57,7 @@ def marked(values: Values) -> Values:
     texts = {}
     for key, value in values.items():
         entry, text = entry_of(key), str(value)
-        table = entry.table if entry and ":" not in entry.table else ""
+        table = (entry.link or (entry.table if ":" not in entry.table else "")) if entry else ""
         has_number = len(text) < 80 and re.search(r"\d", text)
         texts[key] = f"\ue000{table}\ue001{text}\ue002" if has_number else text
     return texts
