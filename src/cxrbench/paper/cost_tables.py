@@ -111,7 +111,8 @@ def price_ratios(read: Results) -> Table:
 
 
 def _counted(regions: pd.Series) -> str:
-    return regions.iloc[0] if regions.nunique() == 1 else f"{regions.nunique()} regions"
+    areas = ", ".join(sorted({region.split("-")[0] for region in regions}))
+    return regions.iloc[0] if regions.nunique() == 1 else f"{regions.nunique()} regions ({areas})"
 
 
 def _ends_of_dates(shown: pd.Series) -> str:

@@ -112,6 +112,7 @@ def listing(table: Table) -> str:
 def xla_listing() -> str:
     """The marked lines of platforms/xla.py as LaTeX: each from its number to the next empty line."""
     blocks = re.findall(r"^[ ]*# \(\d\) (?:.*\S.*\n)+", _XLA.read_text(encoding="utf-8"), flags=re.M)
+    blocks.sort(key=lambda block: (block.split(")")[0], "as well:" in block))  # what is "as well" comes last
     lines = [line for block in blocks for line in dedent(block).splitlines()]
     return "\\begin{verbatim}\n" + "\n".join(lines) + "\n\\end{verbatim}\n"
 

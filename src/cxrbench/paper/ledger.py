@@ -77,7 +77,8 @@ def claims_one_by_one(claims: pd.DataFrame) -> Table:
             lambda row: f"{row.verdict}: {row.if_assumed}" if row.if_assumed else row.verdict,
         ),
     }
-    return table(claims[claims["source"].isin(PRINTED)], columns)
+    shown = claims[claims["source"].isin(PRINTED)]
+    return table(shown.sort_values(["source", "id"], ascending=[False, True]), columns)
 
 
 def claimed(row: Any) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from os.path import commonprefix
 from typing import Any
 
 import pandas as pd
@@ -56,9 +57,15 @@ def dataset_counts(read: Results) -> Table:
             positive = (count[split] if count else UNDEFINED for count in counts)
             sizes = identity.images[split], identity.patients[split] or "unknown"
             same.setdefault((split, *sizes, *positive), []).append(dataset)
-    columns = {f"{first_of(datasets)} {split}": counts for (split, *counts), datasets in same.items()}
+    columns = {f"{_same_images(datasets)} {split}": counts for (split, *counts), datasets in same.items()}
     rows = pd.DataFrame({"": ["Images", "Patients", *map(words, findings)]} | columns, dtype=object)
     return Table(rows, dict.fromkeys(columns, "count"))
+
+
+def _same_images(datasets: list[str]) -> str:
+    """A dataset, or what the names of several begin with and a star."""
+    shared = commonprefix(datasets)
+    return f"{shared}*" if len(datasets) > 1 and len(shared) > 2 else first_of(datasets)
 
 
 def auroc_per_label(read: Results) -> Table:
