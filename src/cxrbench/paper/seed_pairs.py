@@ -20,7 +20,7 @@ from cxrbench.paper.formats import (
     text,
 )
 from cxrbench.paper.results import Results, difference, seeds_of
-from cxrbench.results.pairs import ARITHMETIC, ORDERS, PLATFORM, PLATFORMS, PRECISION, PROCESSOR, SEED
+from cxrbench.results.pairs import ARITHMETIC, PLATFORM, PLATFORMS, PRECISION, PROCESSOR, SEED
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
@@ -213,7 +213,7 @@ def arms_of(read: Results, row: Any) -> str:
 
 def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     """A row about the emulated arithmetic of two platforms, for networks whose blocks are whole: seeds,
-    verdict, each difference of platforms and of orders, whether the first go further, and the declared
+    verdict, each difference, whether it goes further than that of orders of summation, and the declared
     networks that are unfinished. None without any."""
     compared = arms_compared(read)
     arithmetic = {
@@ -225,9 +225,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         "architecture", key=lambda names: names.map(declared.index), kind="stable"
     )
     sides = compared[["dataset_a", "dataset_b"]].replace(arithmetic)
-    platforms, orders = (
-        compared[(sides == arms_of_pair).all(axis=1)] for arms_of_pair in (PLATFORMS, ORDERS[::-1])
-    )
+    platforms = compared[(sides == PLATFORMS).all(axis=1)]
     if platforms.empty:
         return pd.DataFrame()
     networks = [*platforms["architecture"]]
@@ -244,9 +242,6 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             f"{value} for `{network}`" if len(networks) > 1 else value for value, network in named
         )
 
-    differences_of_orders = (
-        WithInterval(-row.difference, -row.ci90_high, -row.ci90_low) for row in orders.itertuples()
-    )
     answer = {
         "networks": in_words(networks),
         "unfinished": len(unfinished),
@@ -258,7 +253,6 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             f"{text(Range(row.ci90_low, row.ci90_high), 'signed')} for `{row.architecture}`"
             for row in platforms.itertuples()
         ),
-        "orders": each(text(of_orders, "difference") for of_orders in differences_of_orders),
         "beyond": each(
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
             for row in beyond.itertuples()

@@ -64,7 +64,7 @@ def dataset_counts(read: Results) -> Table:
 
 def _same_images(datasets: list[str]) -> str:
     """A dataset, or what the names of several begin with and a star."""
-    shared = commonprefix(datasets)
+    shared = commonprefix(datasets)  # noqa: RUF071 (names, not paths)
     return f"{shared}*" if len(datasets) > 1 and len(shared) > 2 else first_of(datasets)
 
 
