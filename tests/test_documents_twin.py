@@ -166,11 +166,11 @@ FIXED = {  # place -> reason -> texts
             *(
                 "Six facts",
                 "of fact 6",
-                "Steps 1 to 3 below",
+                "Steps 1 and 2 below",
                 "slower than step 1 expects",
-                "only step 5",
-                "the examples of steps 1 to 3.",
-                "Steps 1 to 4 need no AWS account.",
+                "only step 4",
+                "the examples of steps 1 and 2.",
+                "Steps 1 to 3 need no AWS account.",
             ),
         ],
         "how the commands behave": [
