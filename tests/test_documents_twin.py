@@ -174,7 +174,6 @@ FIXED = {  # place -> reason -> texts
             ),
         ],
         "how the commands behave": [
-            "at most seven instances",
             "above 1: the answer",
             "--ratio 0.8 1.2",
             "your two",
@@ -187,7 +186,7 @@ FIXED = {  # place -> reason -> texts
                 "article 9 of the GDPR",
                 "GDPRhub, article 9; EDPB, Guidelines 07/2020, section 1.3.",
             ),
-            *("for one or three years", "undated and of two regions"),
+            *("undated and of two regions"),
         ],
     },
     "abstract": {
