@@ -186,7 +186,7 @@ FIXED = {  # place -> reason -> texts
                 "article 9 of the GDPR",
                 "GDPRhub, article 9; EDPB, Guidelines 07/2020, section 1.3.",
             ),
-            *("undated and of two regions"),
+            "undated and of two regions",
         ],
     },
     "abstract": {
