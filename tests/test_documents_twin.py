@@ -42,7 +42,7 @@ SAID = {
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
         f"If the preprint's {RATIO} used on-demand prices, it is {SPOT} on spot, by",
-        "emulated default up to 2.21{arithmetic/unfinished} (docs/arithmetic.md)",
+        "{arithmetic/unfinished} (docs/arithmetic.md)",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -82,7 +82,7 @@ SAID = {
         "or CUDA: we recorded {run} training runs of small networks on small images, all on CPUs, a few on "
         "synthetic images.",
         "Of the variance of one run's mean AUROC, {share/patients}% is the choice of {largest/patients} "
-        "test patients and {share/seed}% the seed, so two",
+        "test patients and {share/seed}% the seed, so",
         "give mean AUROC that is equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
         "interval of the first minus the second is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico{arithmetic/unfinished}.",
@@ -127,6 +127,7 @@ FIXED = {  # place -> reason -> texts
             "Python 3.9 or newer",
             "locked 3.11",
         ],
+        RELEASE: ["up to 2.21"],
         "counts in headings and captions": ["from two folders"],
         "a command to type": ["HOURS=1"],
     },
