@@ -34,9 +34,9 @@ SAID = {
     "README.md": [
         "{run} of {planned} planned training runs are done, all on CPUs, {drawn} of them with synthetic "
         "images.",
-        "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients}% is the choice of "
+        "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients} % is the choice of "
         "{largest/patients} test patients, "
-        "{share/luck}% the patient-by-run interaction, and {share/seed}% the seed.",
+        "{share/luck} % the patient-by-run interaction, and {share/seed} % the seed.",
         "arithmetic of Neuron's compiler and of an A10G, mean AUROC is equivalent within {margin} for "
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
@@ -81,8 +81,8 @@ SAID = {
     "abstract": [
         "or CUDA: we recorded {run} training runs of small networks on small images, all on CPUs, a few on "
         "synthetic images.",
-        "Of the variance of one run's mean AUROC, {share/patients}% is the choice of {largest/patients} "
-        "test patients and {share/seed}% the seed, so",
+        "Of the variance of one run's mean AUROC, {share/patients} % is the choice of {largest/patients} "
+        "test patients and {share/seed} % the seed, so",
         "give mean AUROC that is equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
         "interval of the first minus the second is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico{arithmetic/unfinished}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
@@ -338,7 +339,7 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
     agree = f"agree within {within} in {_ends(table, 'power_at_zero')} of studies"
     shown = (
         f"{word}: {_ends(table, 'seeds')} seeds and {_ends(table, 'patients')} test patients show equal "
-        f"platforms to {agree}. The aim is {POWER:.0%}"
+        f"platforms to {agree}. The aim is {100 * POWER:.0f} %"
     )
     more = " or more" if len(needed) < len(table) else ""
     enough = f"{_ends(needed.to_frame(), 'seeds_needed')}{more}" if len(needed) else "no number of"
@@ -346,8 +347,11 @@ def _verdict(table: pd.DataFrame, metric: str) -> list[str]:
 
 
 _COUNTS = ["patients", "seeds", "measured_on", "seeds_needed", "patients_needed", "seeds_to_see"]
-_FORMATS = dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}") | {"power_at_zero": "{:.0%}"}
-_FORMATS |= dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}")
+_FORMATS: dict[str, Callable[[float], str]] = {
+    **dict.fromkeys([*_COUNTS, "patients_to_see"], "{:,.0f}".format),
+    **dict.fromkeys(["patient_se", "seed_sd", "smallest_margin"], "{:.4f}".format),
+    "power_at_zero": lambda power: f"{100 * power:.0f} %",
+}
 _HEADS = {
     "patient_se": "SE over patients", "measured_on": "patients measured", "seed_sd": "SD over seeds",
     "share": "share of seed variance", "power_at_zero": "power if equal",
@@ -365,7 +369,7 @@ _ANSWERS = ("power_at_zero", "smallest_margin", "seeds_needed", "patients_needed
 def _ends(table: pd.DataFrame, column: str) -> str:
     """The range of a column, and whether in some rows no number suffices."""
     values = table[column].dropna()
-    texts = list(dict.fromkeys(_FORMATS[column].format(end) for end in (values.min(), values.max())))
+    texts = list(dict.fromkeys(_FORMATS[column](end) for end in (values.min(), values.max())))
     if values.empty:
         return _NONE
     return " to ".join(texts) if len(values) == len(table) else f"{texts[0]}, or {_NONE}"
@@ -374,7 +378,7 @@ def _ends(table: pd.DataFrame, column: str) -> str:
 def _readable(table: pd.DataFrame) -> pd.DataFrame:
     """The rows for a terminal: short numbers, and words where no number suffices."""
     texts = {
-        name: table[name].astype(object).map(_FORMATS[name].format, na_action="ignore")
+        name: table[name].astype(object).map(_FORMATS[name], na_action="ignore")
         for name in table.columns.intersection(list(_FORMATS))
     }
     shown = table.assign(**{name: column.fillna(_NONE) for name, column in texts.items()})

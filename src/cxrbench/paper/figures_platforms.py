@@ -136,7 +136,7 @@ def variance_by_source(read: Results) -> Figure:
         for row, colour, _ in styled(rows[rows["metric"] == metric].itertuples()):
             label = seed_pairs.SOURCES[row.source] if y == 0 else None
             axes.barh(y, row.fraction, left=start, height=0.55, color=colour, label=label)
-            words = f"{row.fraction:.0%}, SD {row.sd:.4f}" if row.fraction > least else f"{row.fraction:.0%}"
+            words = f"{100 * row.fraction:.0f} %" + f", SD {row.sd:.4f}" * (row.fraction > least)
             if row.fraction > least / 13:
                 axes.text(
                     start + row.fraction / 2, y, words, ha="center", va="center", fontsize=7, color="white"

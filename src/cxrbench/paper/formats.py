@@ -142,7 +142,7 @@ KINDS = {
     "speed": Kind(".0f"),
     "speed_given": Kind(",.1f"),  # images/s, as published
     "ratio": Kind(".2f"),
-    "share": Kind(".0%"),
+    "share": Kind(number=lambda value: f"{100 * value:.0f} %"),
     "gain": Kind("+.1%"),
     "rate": Kind(".1f", unit=" %"),
     "size": Kind(".0e"),

@@ -220,7 +220,7 @@ def variance(by_source: VarianceParts | None) -> Iterator[str]:
     >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
     >>> _, *sources = variance(compare_runs(a, b).main_variance)
     >>> [source.split("#")[0].strip() for source in sources[1:]]
-    ['patients x run  82%', 'run             18%']
+    ['patients x run  82 %', 'run             18 %']
     """
     rows = by_source.rows() if by_source else []
     total = sum(row["variance"] for row in rows)
@@ -229,7 +229,7 @@ def variance(by_source: VarianceParts | None) -> Iterator[str]:
     yield f"Standard error of the difference: {total**0.5:.4f}. Its variance by source:"
     for row in rows:
         bar = "#" * round(_BAR * row["fraction"])
-        yield f"  {row['source']:14} {row['fraction']:4.0%}  {bar:{_BAR}}  {MEANING[row['source']]}"
+        yield f"  {row['source']:14} {100 * row['fraction']:3.0f} %  {bar:{_BAR}}  {MEANING[row['source']]}"
 
 
 def settle(need: Needs, verdict: str) -> str:
@@ -246,9 +246,9 @@ def settle(need: Needs, verdict: str) -> str:
         _both(getattr(need, f"{what}_needed_as_measured"), getattr(need, f"{what}_needed_at_worst"), what)
         for what in ("runs", "patients")
     )
-    power = f"{need.power_as_measured:.0%} of studies"
+    power = f"{100 * need.power_as_measured:.0f} % of studies"
     if need.power_at_worst != need.power_as_measured:
-        power += f" ({need.power_at_worst:.0%} at worst, if runs of one number share nothing)"
+        power += f" ({100 * need.power_at_worst:.0f} % at worst, if runs of one number share nothing)"
     if need.runs_needed_as_measured is not None:
         runs = f"it takes {runs}"
     opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power of such a study"
