@@ -202,7 +202,8 @@ def _bars(comparison: Comparison) -> str:
         return ""
     bars = "".join(
         f"<dt>{row['source']} <span>{words.MEANING[row['source']]}</span></dt>"
-        f'<dd><span class="bar" style="width: {100 * row["fraction"]:.1f}%"></span>{100 * row["fraction"]:.0f} %</dd>'
+        f'<dd><span class="bar" style="width: {100 * row["fraction"]:.1f}%"></span>'
+        f"{100 * row['fraction']:.0f} %</dd>"
         for row in variance.rows()
     )
     error = sum(variance.of_means) ** 0.5
