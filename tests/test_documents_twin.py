@@ -36,7 +36,7 @@ SAID = {
         "images.",
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients} % is the choice of "
         "{largest/patients} test patients, "
-        "{share/luck} % the patient-by-run interaction, and {share/seed} % the seed.",
+        "{share/luck} % the patient-by-run interaction, {share/seed} % the seed.",
         "arithmetic of Neuron's compiler and of an A10G, mean AUROC is equivalent within {margin} for "
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
