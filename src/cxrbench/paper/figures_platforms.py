@@ -64,11 +64,7 @@ def arithmetic(read: Results) -> Figure:
     rows = seed_pairs.arms_compared(read)
     if rows.empty:
         return no_evidence("No network has all its declared seeds in two kinds of arithmetic.")
-    names = [seed_pairs.arms_of(read, row) for row in rows.itertuples()]
-    figure, axes, y = lines_in_groups([*rows["architecture"]], names, 0.19)
-    colour = rows["architecture"].map(colours_of(read))
-    _differences(axes, y, rows, colour, colour)
-    return figure
+    return _by_network(read, rows, [seed_pairs.arms_of(read, row) for row in rows.itertuples()])
 
 
 def precision(read: Results) -> Figure:
@@ -81,6 +77,11 @@ def precision(read: Results) -> Figure:
         f"{' *' if processors_differ(row) else ''}"
         for row in rows.itertuples()
     ]
+    return _by_network(read, rows, names)
+
+
+def _by_network(read: Results, rows: pd.DataFrame, names: list[str]) -> Figure:
+    """Draw the differences of contrasts.csv in ``rows``, a line for each of ``names``, by network."""
     figure, axes, y = lines_in_groups([*rows["architecture"]], names, 0.19)
     colour = rows["architecture"].map(colours_of(read))
     _differences(axes, y, rows, colour, colour)
