@@ -86,14 +86,15 @@ SAID = {
         "give mean AUROC that is equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
         "interval of the first minus the second is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico{arithmetic/unfinished}.",
-        "share nothing, {power/convnext_pico/alone/needed} seeds on each find equal ones equivalent in",
+        "share nothing but the patients, {power/convnext_pico/alone/needed} seeds on each find equal ones "
+        "equivalent in",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
         "Open. | In mean AUROC, {power/convnext_pico/alone/needed} seeds of ConvNeXt-Pico on each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings with several seeds | No: in "
-        "{pairs/recipes/above} of them the median pair of seeds differs by more (). | {to see/runs/low} "
-        "to {to see/runs/high} seeds per platform, or at best "
+        "{pairs/recipes/above} of them the median pair of seeds on one processor differs by more (). | "
+        "{to see/runs/low} to {to see/runs/high} seeds per platform, or at best "
         "{to see/patients/low} to {to see/patients/high} test patients",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
         "{precision/pairs}, after correction in {precision/corrected} ().",

@@ -225,7 +225,7 @@ def test_a_short_interval_is_not_broken_between_lines() -> None:
 def test_whoever_names_the_audit_says_what_its_flags_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     says = predictive_value(score(read_reported(), read_audit(Path("data/recorded"))))
-    assert "no predictive value: of 8 reports about flagged networks 2 are failures, and of 8" in says
+    assert "no predictive value: of 8 reports about networks that they flag 2 are failures" in says
     for page in ("docs/commands.md", "docs/audit.md"):
         assert says in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page
     for advice in ("paper/sections/abstract.tex", "paper/sections/discussion.tex", "docs/practitioner.md"):
@@ -313,12 +313,19 @@ def test_arms_of_a_block_are_compared_once_all_planned_seeds_are_recorded() -> N
         "dataset_a": arms[0], "dataset_b": arms[1], "architecture": "resnet18", "platform": "cpu",
         "differs": "arithmetic", "label": "endpoint", "difference": 0.001, "ci90_low": -0.002,
         "ci90_high": 0.004, "margin": 0.01, "p_family": 0.01, "verdict": "equivalent", "drawn": False,
+        "last_difference": 0.0012, "last_ci90_low": -0.0018, "last_ci90_high": 0.0042,
     }  # fmt: skip
     planned = pd.DataFrame([vars(cell) | {"cell": str(cell)} for cell in study.all_cells()])
     for seeds, shown in ((range(10), 1), (range(6), 0)):
         contrasts = pd.DataFrame([row | {"seeds_a": ",".join(map(str, seeds))}])
         read = made_up(contrasts=contrasts, cells=planned, study=study)
         assert len(seed_pairs.arms(read).texts) == shown
+    wide = pd.DataFrame(
+        [row | {"seeds_a": "0,1,2,3,4,5,6,7,8,9", "ci90_high": end} for end in (0.0049, 0.005)]
+    )
+    within = seed_pairs.arms(made_up(contrasts=wide, cells=planned, study=study)).texts
+    assert within["Within 0.005"].tolist() == ["yes", "not shown"]
+    assert within["Last step"].iloc[0] == "+0.0012 (-0.0018 to +0.0042)"
 
 
 def test_pairs_of_seeds_are_counted_by_definition_of_f1_where_there_are_any() -> None:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.results.comparisons import blocks_of_settings
+from cxrbench.results.comparisons import blocks_of_settings, with_last
 from cxrbench.results.pairs import CONTRAST_COLUMNS as COLUMNS
 from cxrbench.results.pairs import arithmetic, contrasts, powers
 from cxrbench.statistics.pilot import needs, variance_parts
@@ -107,6 +107,22 @@ def test_arithmetic_is_judged_within_blocks_of_one_processor_and_corrected_over_
     ran_on = {str(cell): "B" if cell.dataset == arms[1] and cell.seed == 2 else "A" for cell in cells}
     moved = contrasts(cells, study_of(datasets, 4), ran_on).query("dataset_b == @arms[1]")
     assert moved["seeds_a"].unique() == ["0,1,3"]
+
+
+def test_last_weights_stand_beside_averaged_ones_where_the_same_seeds_kept_them() -> None:
+    arms = [f"nih128-32px-arith-{arm}" for arm in ("fp32", "matmult", "tf32")]
+    datasets = {arm: STUDY["datasets"][arm] for arm in arms}
+    averaged = estimated(cells_of((arms[0], 0.0), (arms[1], 0.0), (arms[2], 0.2), seeds=4))
+    last = estimated(cells_of((arms[0], 0.5), (arms[1], 0.0), (arms[2], 0.2), seeds=4))
+    lost = {cell: of for cell, of in last.items() if (cell.dataset, cell.seed) != (arms[2], 1)}
+    of_averaged, of_last = (contrasts_of(cells, datasets, 4) for cells in (averaged, last))
+    table = with_last(of_averaged, contrasts_of(lost, datasets, 4))
+    pd.testing.assert_frame_equal(table[of_averaged.columns], of_averaged)
+    both = table["dataset_b"] == arms[1]  # of the third arm one run lacks them
+    assert table.loc[~both, "last_difference"].isna().all() and both.sum() == 3
+    for name in ("difference", "ci90_low", "ci90_high"):
+        assert table.loc[both, f"last_{name}"].to_numpy() == pytest.approx(of_last.loc[both, name].to_numpy())
+    assert (table.loc[both, "last_difference"] - table.loc[both, "difference"]).abs().max() > 0.01
 
 
 def test_arithmetic_of_platforms_is_held_against_another_order_of_sums_seed_by_seed() -> None:

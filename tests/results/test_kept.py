@@ -12,16 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from sklearn.metrics import roc_auc_score
 
 from conftest import ROOT, must_work
 from cxrbench.common.errors import UserError
+from cxrbench.common.files import sha256_file
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import read_record
+from cxrbench.evidence.record import LAST, read_record
 from cxrbench.results.kept import CELLS, SCORES, keep, keep_scores, kept, read_scores
 from cxrbench.statistics.estimates import estimate_cell
+from cxrbench.statistics.predictions import findings_of
 from cxrbench.study.config import read_study
+from cxrbench.study.names import Cell
 
 STUDY = read_study(ROOT / "config/config.yaml")
+ARM = "nih128-32px-arith-tf32/convnext_pico/cpu/seed0"
 NAMES = [f"phantom-32px/resnet18/cpu/seed{seed}" for seed in (0, 1)]
 
 
@@ -93,6 +98,26 @@ def test_kept_scores_are_those_of_the_predictions(results: Path) -> None:
             ours, theirs = (getattr(of.estimate, name) for of in (scores.estimate, fresh))
             assert ours.tobytes() == theirs.tobytes() and ours.strides == theirs.strides, name
         assert scores.estimate.same_images(fresh)
+
+
+def test_the_weights_after_the_last_step_are_scored_beside_the_averaged_ones(results: Path) -> None:
+    """Each arm's declaration promises both; older records kept none of the former."""
+    shutil.copytree(ROOT / "data/recorded" / ARM, results / CELLS / ARM)
+    keep_all(results, [NAMES[0], ARM])
+    of_old, of_arm = (read_scores(STUDY, results)[1][Cell.parse(name)] for name in (NAMES[0], ARM))
+    assert of_old.last is None
+    last = pd.read_parquet(results / CELLS / ARM / LAST)
+    patients = {name: last.loc[last[f"label_{name}"] == 1, "patient"].nunique() for name in findings_of(last)}
+    many = [name for name, count in patients.items() if count >= STUDY.endpoint.positive_patients]
+    areas = [roc_auc_score(last[f"label_{name}"], last[f"score_{name}"]) for name in many]
+    unaveraged, averaged = (
+        of.estimate.value[of.keys.index(("endpoint", "auroc"))] for of in (of_arm.last, of_arm.estimate)
+    )
+    assert len(many) == 13 and unaveraged == pytest.approx(np.mean(areas), abs=1e-12) != averaged
+    (results / SCORES / f"{sha256_file(results / CELLS / ARM / 'predictions.parquet')}.parquet").unlink()
+    last.iloc[::-1].to_parquet(results / CELLS / ARM / LAST)
+    with pytest.raises(UserError, match=rf"{LAST}: not what its record has the hash of; build again"):
+        keep_all(results, [ARM])
 
 
 def last_byte(path: Path) -> None:

@@ -301,9 +301,9 @@ def predictive_value(score: Score) -> str:
         return ""
     more = score.flagged_failed * others > score.not_flagged_failed * flagged
     return (
-        f"On public reports the audit has shown {'some' if more else 'no'} predictive value: of {flagged} "
-        f"reports about flagged networks {score.flagged_failed} are failures, and of {others} about others "
-        f"{score.not_flagged_failed}."
+        f"On public reports the rules of `cxrbench audit` show {'some' if more else 'no'} predictive value: "
+        f"of {flagged} reports about networks that they flag {score.flagged_failed} are failures, and of "
+        f"{others} about others {score.not_flagged_failed}."
     )
 
 

@@ -172,6 +172,7 @@ def pairs_by_definition(read: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["definition", "above", "settings"])
 
 
+SECOND_MARGIN = 0.005  # of the emulated arithmetic, declared beside the margin (docs/arithmetic.md)
 ARMS = {  # of a block, by the arithmetic of their recipe
     "own": "fp32",
     "fp32_reordered": "other order",
@@ -202,8 +203,20 @@ def arms(read: Results) -> Table:
         "Difference": ("difference", lambda row: difference(row, "ci90")),
         "p, corrected": "p_family:p",
         "Verdict": ("verdict", lambda row: Judgement(row.verdict)),
+        f"Within {SECOND_MARGIN}": ("name", lambda row: "yes" if within(row) else "not shown"),
+        "Last step": ("difference", last_difference),
     }
     return table(arms_compared(read), columns)
+
+
+def within(row: Any) -> bool:
+    """Whether a contrast's 90 % interval lies inside the second declared margin."""
+    return bool(max(abs(row.ci90_low), abs(row.ci90_high)) < SECOND_MARGIN)
+
+
+def last_difference(row: Any) -> WithInterval:
+    """The difference that the weights after the last step have, with its 90 % interval."""
+    return WithInterval(row.last_difference, row.last_ci90_low, row.last_ci90_high)
 
 
 def arms_of(read: Results, row: Any) -> str:
@@ -232,6 +245,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     beyond = read.table("arithmetic").set_index("architecture").loc[networks]
     verdicts = {*platforms["verdict"]}
     unfinished = [network for network in declared if network not in networks]
+    inside = [row.architecture for row in platforms.itertuples() if within(row)]
 
     def in_words(names: Iterable[str]) -> str:
         return " and ".join(f"`{name}`" for name in names)
@@ -257,6 +271,8 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
             for row in beyond.itertuples()
         ),
+        "second margin": SECOND_MARGIN,
+        "second": in_words(inside) or "no network",
         "spread": each(
             f"{text(row.seed_sd, 'margin')} against {text(row.seed_sd_of_orders, 'margin')}"
             for row in beyond.itertuples()

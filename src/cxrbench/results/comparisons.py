@@ -81,6 +81,8 @@ def comparison_tables(
     spreads = spreads.assign(drawn=spreads["dataset"].isin(drawn))
     paired = pairs(estimates, ok, study)
     contrasted = _contrasts(estimates, ok, study)
+    unaveraged = {cell: scores.last for cell, scores in scored.items() if scores.last}
+    contrasted = with_last(contrasted, _contrasts(unaveraged, ok, study))
     return {
         "parity": _parity(estimates, ok, study),
         "contrasts": contrasted,
@@ -95,6 +97,15 @@ def comparison_tables(
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, metrics, study, baselines),
     }
+
+
+def with_last(contrasted: pd.DataFrame, unaveraged: pd.DataFrame) -> pd.DataFrame:
+    """Contrasts of averaged weights beside those of the weights after the last step, of the same seeds: their
+    ``last_difference`` with its 90 % interval, NaN where a run kept no such predictions."""
+    keys = ["architecture", "platform", "dataset_a", "dataset_b", "label", "metric", "seeds_a", "seeds_b"]
+    beside = unaveraged[[*keys, "difference", "ci90_low", "ci90_high"]]
+    renamed = beside.rename(columns={name: f"last_{name}" for name in beside if name not in keys})
+    return contrasted.merge(renamed, on=keys, how="left", validate="one_to_one")
 
 
 def without_emulation(table: pd.DataFrame, study: Study) -> pd.DataFrame:

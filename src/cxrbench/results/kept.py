@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,7 @@ from cxrbench.common.files import cores, json_text, sha256_file, sha256_json, wr
 from cxrbench.datasets.nih_table import read_nih_table
 from cxrbench.datasets.split import abnormal_share
 from cxrbench.evidence.predictions import read_predictions
-from cxrbench.evidence.record import PREDICTIONS, RECORD, Record, read_record
+from cxrbench.evidence.record import LAST, PREDICTIONS, RECORD, Record, read_record
 from cxrbench.results import subgroups
 from cxrbench.statistics.auroc import Estimate, ImageParts
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
@@ -50,7 +50,8 @@ class Scores(NamedTuple):
     """What a cell's predictions say: rows of metrics.csv, ``notes`` on them, and what they are made of.
 
     ``halves``: scores on halves of the patients (:func:`~cxrbench.statistics.sources.halved_scores`);
-    ``subgroups`` and ``groups`` (by label) are of images in NIH's table.
+    ``subgroups`` and ``groups`` (by label) are of images in NIH's table. ``last``: what the weights after the
+    last step score without averaging, AUROC and macro F1; None of older records.
     """
 
     metrics: pd.DataFrame
@@ -60,6 +61,7 @@ class Scores(NamedTuple):
     f1_search: pd.DataFrame
     subgroups: pd.DataFrame | None
     groups: dict[str, CellEstimate]
+    last: CellEstimate | None
 
 
 _CLASSES = {of.__name__: of for of in (Scores, CellEstimate, Estimate, ImageParts, Sample, Scope, Thresholds)}
@@ -70,6 +72,7 @@ class _Scored(NamedTuple):
 
     cell: Cell
     predictions: Path
+    last: str | None  # the hash of what the last weights predict
     scores: Path
     of_nih: bool
     least: int
@@ -77,7 +80,7 @@ class _Scored(NamedTuple):
     @property
     def made_from(self) -> str:
         """A hash of what decides the scores besides the predictions."""
-        return sha256_json([_code(), self.of_nih, self.least])
+        return sha256_json([_code(), self.of_nih, self.least, self.last])
 
     def read(self) -> Scores | None:
         """The kept scores, if they are there and still right."""
@@ -88,16 +91,25 @@ class _Scored(NamedTuple):
 
         The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
         """
-        if sha256_file(self.predictions) != self.scores.stem:
-            raise UserError(f"{self.predictions}: not what its record has the hash of; build again")
+        last = self.predictions.with_name(LAST)
+        for path, recorded in ((self.predictions, self.scores.stem), (last, self.last)):
+            if recorded and sha256_file(path) != recorded:
+                raise UserError(f"{path}: not what its record has the hash of; build again")
         predictions = read_predictions(self.predictions)
         require_controls(predictions, str(self.predictions))
-        by_group = subgroups.subgroups(predictions, read_nih_table()) if self.of_nih else (None, {})
+        by_subgroup, groups = (
+            subgroups.subgroups(predictions, read_nih_table()) if self.of_nih else (None, {})
+        )
         estimate = estimate_cell(predictions, self.least)
         metrics, notes = evaluation_of(estimate)
         halves = halved_scores(estimate, validation_of(predictions))
         search = f1_search(predictions, abnormal_share("official") if self.of_nih else np.nan)
-        keep(self.scores, Scores(metrics, tuple(notes), estimate, halves, search, *by_group), self.made_from)
+        unaveraged = None
+        if self.last:
+            whole = estimate_cell(read_predictions(last), self.least).only("auroc", "f1_macro")
+            unaveraged = replace(whole, parts={})
+        scores = Scores(metrics, tuple(notes), estimate, halves, search, by_subgroup, groups, last=unaveraged)
+        keep(self.scores, scores, self.made_from)
 
 
 @cache
@@ -163,7 +175,8 @@ def _scored(record: Record, study: Study, results: Path) -> _Scored:
     of_nih = isinstance(study.dataset(cell.dataset), NihSource | PhantomSource)
     predictions = cell.folder(results / CELLS) / PREDICTIONS
     scores = results / SCORES / f"{record.predictions_sha256}.parquet"
-    return _Scored(cell, predictions, scores, of_nih, study.endpoint.positive_patients)
+    last, least = record.predictions_last_sha256, study.endpoint.positive_patients
+    return _Scored(cell, predictions, last, scores, of_nih, least)
 
 
 def _made_first(records: Sequence[Record], study: Study, results: Path) -> KeptScores:
