@@ -36,7 +36,7 @@ SAID = {
         "images.",
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients} % is the choice of "
         "{largest/patients} test patients, "
-        "{share/luck} % the patient-by-run interaction, {share/seed} % the seed.",
+        "{share/seed} % the seed, {share/luck} % their interaction.",
         "arithmetic of Neuron's compiler and of an A10G, mean AUROC is equivalent within {margin} for "
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
@@ -169,7 +169,6 @@ FIXED = {  # place -> reason -> texts
                 "Six facts",
                 "of fact 6",
                 "Steps 1 and 2 below",
-                "slower than step 1 expects",
                 "only step 4",
                 "the examples of steps 1 and 2.",
                 "Steps 1 to 3 need no AWS account.",

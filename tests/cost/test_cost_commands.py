@@ -112,7 +112,10 @@ def test_a_price_for_any_network_is_one_page() -> None:
         "On trn2.3xlarge, paid in advance for whole days (Capacity Block), Trainium pays only above 2.22"
         in shown
     )
-    assert "A port of 20,000 USD is 3,463 such runs." in shown and "trn1.2xlarge Trainium pays" not in shown
+    assert (
+        "A port of 20,000 USD would pay for 3,463 such runs." in shown
+        and "trn1.2xlarge Trainium pays" not in shown
+    )
     assert (
         re.search(r"trn2\.3xlarge +2\.74 +not measured +not measured +", done.stdout)
         and "took 5 to 44 minutes" in shown
@@ -126,6 +129,29 @@ def test_a_price_for_any_network_is_one_page() -> None:
     assert "100 images/s are below the 781 to 1,197 that timm's speed predicts" in shown
     assert re.search(r"The newest of these prices is \d+ days old \(2026-07-22\)", shown)
     assert "MB/s" not in shown, "the images fit on the instances' own disks"
+
+
+def test_your_speed_counts_for_every_instance_with_that_gpu_and_other_regions_are_named() -> None:
+    """Four of a card stood at a tenth of the time that the user's speed on one of them gives."""
+    mine = (
+        "cost",
+        "mine",
+        "convnext_tiny",
+        "--images",
+        60000,
+        "--epochs",
+        10,
+        "--gpu-images-per-second",
+        250,
+    )
+    one, four, *_ = json.loads(must_work(*mine, "--json").stdout)
+    assert (one["instance"], four["instance"]) == ("g5.xlarge", "g5.12xlarge")
+    assert four["hours_low"] == four["hours_high"] == pytest.approx(one["hours_low"] / 4)
+    assert (one["kind"], four["kind"], four["rests_on"]) == ("given", "projected", "your speed, times 4")
+    shown = must_work(*mine, "--region", "eu-central-1").stdout
+    (trn1,) = re.findall(r"^trn1\.2xlarge.*(?:\n .*)?", shown, re.M)
+    (g6,) = re.findall(r"^g6\.xlarge.*", shown, re.M)
+    assert "us-east-1" in trn1 and "us-east" not in g6, "prices of another region are named"
 
 
 def test_a_volume_that_its_price_makes_too_slow_is_said() -> None:
@@ -206,6 +232,7 @@ def test_three_jobs_have_hours_within_a_factor_of_two_a_disk_and_one_gpu_or_four
     [
         (["resnet50", "--precision", "fp8"], "--precision: unknown value 'fp8'"),
         (["resnet50", "--gpu-images-per-second", "-5"], "-5 is no speed"),
+        (["resnet50", "--gpu", "a100"], "a100 is an accelerator; name an instance that has it: ml.p4d"),
         (["resnet50", "--gpu", "g5.extralarge"], "no price with instance 'g5.extralarge'"),
         (["resnet50", "--gpu", "trn1.2xlarge", "--gpu-images-per-second", "9"], "trn1.2xlarge has no GPU"),
         (["resnet50", "--gpu", "c7a.large"], "c7a.large has no GPU"),
@@ -345,6 +372,9 @@ def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--architecture", "CNN"], "no published cost ratio; did you mean 'cnn'?"),
+        (["--architecture", "cnn", "--gpu", "banana"], "no price with instance 'banana'"),
+        (["--architecture", "cnn", "--gpu", "trn1.2xlarge"], "trn1.2xlarge has no GPU with documented peaks"),
         (["--architecture", "cn"], "architecture 'cn': no published cost ratio; did you mean 'cnn'?"),
         (["--architecture", "resnet5"], "no published cost ratio; did you mean 'resnet50'"),
         (["--architecture", "convnext_pico", "--basis", "spot"], "names no instances"),
@@ -362,7 +392,10 @@ def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
             ["--architecture", "x", "--speeds", "9", "9", "--trainium", "trn1.2xlarge"],
             "supports for training",
         ),
-        (["--architecture", "x", "--speeds", "9", "9", "--gpu", "c1.large"], "known: none"),
+        (
+            ["--architecture", "x", "--speeds", "9", "9", "--gpu", "c1.large"],
+            "no price with instance 'c1.large'",
+        ),
         (["--architecture", "cnn", "--ongoing", "-1"], "ongoing engineering is -1.0"),
         (["--architecture", "cnn", "--capacity", "80"], "between 0 and 1"),
     ],

@@ -261,7 +261,13 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "two sets of runs" in one_sentence(folder, "a", "b", "a")
     assert "write our name" in one_sentence(folder, "a", "b", "--columns", "image")
     missing = one_sentence(folder, "a", "b", "--columns", "patient=subject")
-    assert "there is no column subject for patient" in missing
+    assert "there is no column subject for patient; it has image, patient, split and 8 more" in missing
+    assert "ends in .png" in one_sentence(
+        folder, "a", "b", "--plot", "x.xyz", "--margin", "nan"
+    )  # before all
+    assert "names of recorded settings work in a clone alone" in one_sentence(
+        folder, "x-32px/resnet18/cpu", "b"
+    )
     thrice = one_sentence(folder, "a", "b", *3 * ("--columns", "image=image"))
     assert "--columns is given 3 times; give it once" in thrice
     unknown = one_sentence(folder, "a", "b", "--columns", "photo=image")

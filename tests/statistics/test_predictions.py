@@ -203,6 +203,7 @@ def test_a_sound_table_comes_back_without_notes(load, table):
             lambda t: t.rename(columns={"label_Edema": "label_edema"}),
             "label_Edema, score_edema; did you mean .*_edema'",
         ),
+        (lambda t: t.drop(columns="label_Mass"), "columns are missing: label_Mass; add them"),
         (lambda t: t.drop(columns="image"), "columns are missing: image"),
         (lambda t: t[["image", "patient", "split"]], "there are no columns label_NAME and score_NAME"),
         (lambda t: t.rename(columns=lambda name: name.replace("Mass", "all")), "can have the name all"),

@@ -89,6 +89,10 @@ def compare(
         raise UserError(f"--expect {expect}: there is no such verdict{suggestion(expect, list(Verdict))}")
     if scores not in ("probabilities", "logits"):
         raise UserError(f"--scores {scores}: use probabilities or logits")
+    if plot:
+        from cxrbench.paper.compare_page import must_be_picture
+
+        must_be_picture(plot)
     of_columns = [_mapped(text) for text in mapped or [""]]
     if len(of_columns) > (2 if by is None else 1):
         raise UserError(
@@ -198,6 +202,10 @@ def located(source: str) -> str:
     if not Path(source).exists() and recorded.is_dir():
         return str(recorded)
     settings = [path.relative_to(RECORDED).as_posix() for path in sorted(RECORDED.glob("*/*/*"))]
+    if source.count("/") == 2 and not Path(source).exists() and not settings:
+        raise UserError(
+            f"{source}: there is no such folder; names of recorded settings work in a clone alone"
+        )
     if source.count("/") == 2 and not Path(source).exists() and (hint := nearest(source, settings)):
         raise UserError(f"{source}: there is no such folder, and no such setting is recorded{hint}")
     return source

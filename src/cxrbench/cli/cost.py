@@ -142,8 +142,8 @@ def cost_mine(
     needed = thresholds(listed, instance, of.prices)
     block = cheapest_block(listed, instance, of.prices, next(iter(needed["instance"]), ""))
     age = age_of(pd.concat([table["as_of"], block["as_of"]]))
-    answers = [*when_it_pays(table, training, needed, block), *shortfall(training, table)]
-    answers += [*volume_speed(training, table), age]
+    answers = [*shortfall(training, table), *volume_speed(training, table)]
+    answers += [*when_it_pays(table, training, needed, block), age]
     notes = [
         *the_job(training, table),
         *on_spot(table, listed, of.prices),
@@ -153,7 +153,14 @@ def cost_mine(
     ]
     first = [*map(wrapped, supported(table["instance"], listed)), ""]
     more = notes if why else ["What hours (timm, scaled), bounds and prices rest on: add --why."]
-    shown = [*first, mine_columns(table), "", *map(wrapped, answers), "", *map(wrapped, more)]
+    shown = [
+        *first,
+        mine_columns(table, of.prices.region),
+        "",
+        *map(wrapped, answers),
+        "",
+        *map(wrapped, more),
+    ]
     _print(table, as_json, "\n".join(shown))
 
 
@@ -253,7 +260,7 @@ def cost_decide(
     import pandas as pd
 
     from cxrbench.cost.costs import pricing_of
-    from cxrbench.cost.mine import published_kind
+    from cxrbench.cost.mine import price_of_gpu, published_kind
     from cxrbench.cost.porting import Numbers, decide, ratio_for
     from cxrbench.cost.prices import newest, read_prices
     from cxrbench.cost.ratios import (
@@ -271,6 +278,8 @@ def cost_decide(
         raise UserError("--basis converts the preprint's ratio: leave it out where you give your own")
     at, listed = pricing_of(study), read_prices(prices)
     instance = gpu or at.instances.get(GPU, "g5.xlarge")
+    if gpu:
+        price_of_gpu(listed, gpu, at)
     needed = thresholds(listed, instance, at)
     needed = supported_on(needed, trainium) if trainium else needed
     spend, architecture = _asked("spend", spend), _asked("architecture", architecture, str)

@@ -26,7 +26,7 @@ _HEADS = {
     "usd_sd": "SD of USD over seeds", "target_auroc": "target AUROC", "usd_to_auroc": "USD to AUROC",
     "cost_to_auroc": "USD/model of AUROC", "usd_amortised": "USD, compilation shared",
     "amortised_over": "runs that share", "usd_per_hour": "USD/h", "usd": "USD", "old_usd": "USD/h before",
-    "new_usd": "USD/h now", "old_as_of": "date before", "disk": "own disk holds it",
+    "new_usd": "USD/h now", "old_as_of": "date before", "disk": "fits on own disk",
     "to_run": "to run", "packed_gib": "disk GiB", "device_gib": "step GiB",
     "rests_on": "rests on",
 }  # fmt: skip
@@ -56,17 +56,18 @@ def costs_and_notes(table: pd.DataFrame) -> str:
     return f"{cost_columns(cells)}\n\n{cost_columns(seeds)}\n{wrapped(note)}"
 
 
-def mine_columns(table: pd.DataFrame) -> str:
-    """The rows of :func:`~cxrbench.cost.mine.mine_table` as printed."""
+def mine_columns(table: pd.DataFrame, home: str) -> str:
+    """The rows of :func:`~cxrbench.cost.mine.mine_table` as printed; regions but ``home`` are named."""
     rows = table.to_dict("records")
     bound = table["family"].map({"neuron": ""}).fillna("its peak")
-    elsewhere = ", " + table["basis"].str.replace("_", " ") + ", " + table["region"]
+    basis = (", " + table["basis"].str.replace("_", " ")).where(table["basis"] != "on_demand", "")
+    away = (basis != "") | (table["region"] != home)
     shown = table.assign(
         time=[estimated(row, "hours", duration) for row in rows],
         usd=[estimated(row, "usd", span) for row in rows],
         rests_on=table["rests_on"].fillna("").where(table["hours_at_least"].isna(), bound),
         disk=[_disk(row) for row in rows],
-        as_of=table["as_of"] + elsewhere.where(table["basis"] != "on_demand", ""),
+        as_of=table["as_of"] + basis + (", " + table["region"]).where(away, ""),
     )
     return cost_columns(shown[["instance", "usd_per_hour", "time", "usd", "rests_on", "disk", "as_of"]])
 

@@ -44,7 +44,7 @@ def the_job(training: Training, table: pd.DataFrame) -> list[str]:
         lines.append(
             f"timm, scaled: {SOURCE}, {timed.measured:,.0f} images/s at {timed.pixels} px, by area to "
             f"{network.pixels} px and to each GPU between the ratios of bandwidths and of peaks; several "
-            f"GPUs are that many times one, which input and network may not let through. {quality()}"
+            f"GPUs are that many times one, if reading images and the link between GPUs keep up. {quality()}"
         )
     return lines
 
@@ -71,8 +71,8 @@ def shortfall(training: Training, table: pd.DataFrame) -> list[str]:
     slower, why = span(low / training.speed, high / training.speed), ""
     if training.speed < low:
         why = (
-            ": look at the input, the batch and the precision. What holds this GPU back may hold back the "
-            f"others: then their hours and dollars are {slower} times those of the table"
+            ": look at the input, the batch and the precision. What holds this GPU back may hold back other "
+            f"GPUs: then their hours and dollars are {slower} times those of the table"
         )
     side = "below" if why else "above"
     return [

@@ -119,17 +119,23 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     the prices differ in region or basis. ``usd_*`` include ``usd_volume``, a network volume for the packed
     images over these hours, where the instance's own disk (``disk_gb``, NaN: not known) does not hold them.
     """
-    here = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
-    gpu = DEVICES.get(here["accelerator"])
-    if gpu is None or gpu.family != "gpu":
-        raise UserError(
-            f"--gpu: {training.gpu} has no GPU with documented peaks; name one that has, such as g5.xlarge"
-        )
+    here = price_of_gpu(prices, training.gpu, study.prices)
     _must_be_possible(training, here)
     rates, speeds = _fitting(prices, study.prices, here, training.network), measured_speeds(study, recorded)
     disks = read_csv(INSTANCES).set_index("instance")["disk_gb"]
     rows = [_row(training, rate, here, speeds, disks) for rate in rates.to_dict("records")]
     return pd.DataFrame(rows).reindex(columns=_MINE_COLUMNS)
+
+
+def price_of_gpu(prices: pd.DataFrame, instance: str, pricing: Pricing) -> pd.Series:
+    """The study's price of a GPU instance; UserError where it has none, or no GPU with documented peaks."""
+    here = price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
+    gpu = DEVICES.get(here["accelerator"])
+    if gpu is None or gpu.family != "gpu":
+        raise UserError(
+            f"--gpu: {instance} has no GPU with documented peaks; name one that has, such as g5.xlarge"
+        )
+    return here
 
 
 def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
@@ -176,10 +182,13 @@ def _row(
     row = rate | {"price_ratio": rate["usd_per_hour"] / here["usd_per_hour"] if alike else math.nan}
     device, cores, network = DEVICES[rate["accelerator"]], int(rate["cores"]), training.network
     row |= {"family": device.family, "training": device.training, "support": device.support}
-    if training.speed and rate["named"]:
-        hours = training.passes / training.speed / 3600
-        made: dict[str, Any] = {"hours_low": hours, "hours_high": hours, "kind": "given"}
-        made["rests_on"] = "your speed"
+    if training.speed and rate["accelerator"] == here["accelerator"]:
+        times = rate["accelerators"] / here["accelerators"]
+        hours = training.passes / (training.speed * times) / 3600
+        made: dict[str, Any] = {"hours_low": hours, "hours_high": hours}
+        made |= {"kind": "given", "rests_on": "your speed"}
+        if not rate["named"]:
+            made |= {"kind": "projected", "rests_on": f"your speed, times {times:g}"}
     else:
         supported = device.training == "yes"
         fastest = ceiling(training.work, device, cores, network.precision) if supported else None

@@ -187,6 +187,7 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
         given.spend * given.capacity * (1 - end) - given.ongoing for end in (ratio.high, ratio.low)
     )
     low, high = (saved * given.months - given.porting for saved in (worst, best))
+    worst, best, low, high = (amount + 0.0 for amount in (worst, best, low, high))  # no -0 in print
     slow, fast = (math.inf if saved <= 0 else given.porting / saved for saved in (worst, best))
     if high <= 0:
         return Decision(worst, best, low, high, fast, slow, "at neither end", "stay")

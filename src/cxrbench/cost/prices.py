@@ -39,6 +39,7 @@ class NoPrice(UserError):
         self.reason = reason
 
 
+_LISTED = 4  # instances that a message names
 _INSTANCE = r"(ml\.)?[a-z][a-z0-9-]*\.[a-z0-9-]+|ct[0-9][a-z0-9]*(-[a-z0-9]+)+"
 _Positive = Annotated[float, Field(gt=0)]
 _Day = Annotated[str, AfterValidator(lambda text: text and iso_date(text))]  # or empty
@@ -120,6 +121,12 @@ def dates(prices: pd.DataFrame) -> pd.Series:
     return prices["as_of"].where(prices["as_of"] != "", until)
 
 
+def _instances_with(prices: pd.DataFrame, accelerator: str) -> str:
+    """The instances with an accelerator whose name begins so, in any case; empty where none does."""
+    rows = prices[prices["accelerator"].str.casefold().str.startswith(accelerator.casefold())]
+    return ", ".join(sorted(rows["instance"].unique())[:_LISTED])
+
+
 def regions(prices: pd.DataFrame) -> pd.Series:
     """The regions of prices as shown: marked where the source does not state them."""
     return prices["region"].where(prices["assumed"] == "", prices["region"] + " (assumed)")
@@ -153,6 +160,8 @@ def price(
         if name not in names:
             listed = f" (known: {', '.join(names)})" if len(names) <= 8 else ""
             reason = f"no price{of} with {column} '{name}'{listed}"
+            if column == "instance" and (holds := _instances_with(prices, name)):
+                raise NoPrice(reason, f"{name} is an accelerator; name an instance that has it: {holds}")
             if column != "instance" and region in REGIONS:
                 raise NoPrice(reason, to_add(instance, region, basis))
             raise NoPrice(reason, f"add a row to prices.csv{nearest(name, names)}")

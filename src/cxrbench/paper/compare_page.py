@@ -59,10 +59,15 @@ _SHAPES_OF_REFERENCE = "Circle: inside. Diamond: outside."
 _BAND = "Shaded: the margin."
 
 
-def write_plot(comparison: Comparison, path: Path) -> None:
-    """Write the picture: an interval for each mean and finding, and the variance by source below."""
+def must_be_picture(path: Path) -> None:
+    """Raise UserError for a file that is named as no picture that :func:`write_plot` writes."""
     if path.suffix.lower() not in PICTURES:
         raise UserError(f"--plot {path}: name a file that ends in {', '.join(PICTURES)}")
+
+
+def write_plot(comparison: Comparison, path: Path) -> None:
+    """Write the picture: an interval for each mean and finding, and the variance by source below."""
+    must_be_picture(path)
     rows, variance = _drawn_rows(comparison), comparison.variance
     heights = [_ROW * len(rows) + _BESIDE, *([_ROW * len(variance) + _BESIDE] if variance else [])]
     with mpl.rc_context(_STYLE | {"svg.fonttype": "path"}):

@@ -106,7 +106,7 @@ def seeds_against_platforms(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
-    figure, panels = panels_of(len(seed_pairs.SCORES), 0.7 + 0.24 * len(kinds), sharey=True)
+    figure, panels = panels_of(len(seed_pairs.SCORES), 0.7 + 0.24 * len(kinds), sharex=True, sharey=True)
     rng = np.random.default_rng(0)
     for axes, (metric, name) in zip(panels, seed_pairs.SCORES.items(), strict=True):
         for y, kind in enumerate(kinds):
@@ -118,6 +118,7 @@ def seeds_against_platforms(read: Results) -> Figure:
         if metric != "auroc":
             axes.axvline(DIFFERENCE, color="0.5", lw=0.8, ls=":")
         axes.set(xscale="log", xlabel=f"difference in {name}")
+        axes.tick_params(labelbottom=True)  # below each other on a phone
     panels[0].set_yticks(range(len(kinds)), [seed_pairs.WORDS[kind] for kind in kinds])
     panels[0].invert_yaxis()
     return figure

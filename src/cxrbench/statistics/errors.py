@@ -31,8 +31,11 @@ def nearest(word: str, names: Iterable[str], count: int = 3) -> str:
 
     >>> nearest("resnet81", ["resnet18", "convnext_pico"])
     "; did you mean 'resnet18'?"
+    >>> nearest("CNN", ["cnn", "transformer"])
+    "; did you mean 'cnn'?"
     """
-    close = difflib.get_close_matches(word, list(map(str, names)), n=count, cutoff=0.5)
+    folded = {str(name).casefold(): str(name) for name in names}
+    close = [folded[name] for name in difflib.get_close_matches(word.casefold(), folded, count, 0.5)]
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

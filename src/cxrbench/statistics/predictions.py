@@ -197,7 +197,10 @@ def _read(
                 known = [*_IDENTITY, *_LONG, f"{LABEL}NAME", f"{SCORE}NAME"]
                 raise UserError(f"--columns {name}: there is no such column to map; use {', '.join(known)}")
             if theirs not in names:
-                raise UserError(f"{path}: there is no column {theirs} for {name}{nearest(theirs, names, 1)}")
+                raise UserError(
+                    f"{path}: there is no column {theirs} for {name}{nearest(theirs, names, 1)}; it has "
+                    f"{', '.join(names[:_SHOWN])}{and_more(max(0, len(names) - _SHOWN))}"
+                )
         given = {theirs: name for name, theirs in mapped.items()}
         as_ours.update({name: given.get(name, name) for name in names if name in given or name not in mapped})
         identity = {*_IDENTITY} if several else {*_IDENTITY} - {SEED}
@@ -278,6 +281,7 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
     needed = ["image", "split", *(prefix + name for prefix in (LABEL, SCORE) for name in named)]
     if missing := [name for name in needed if name not in table]:
         lonely = [name for name in table.columns if _partner(name) in missing or name not in needed]
+        lonely = [name for name in lonely if name != _partner(missing[0])]  # never a score for a label
         hint = nearest(missing[0], lonely, 1)
         yield (
             f"columns are missing: {', '.join(missing)}{hint}; add them under these names, or map yours "
