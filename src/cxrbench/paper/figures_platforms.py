@@ -253,7 +253,7 @@ def prices_by_instance(read: Results) -> Figure:
             axes.plot(
                 dated["usd_per_hour"], dated["y"], "-o", color="0.5", lw=0.9, ms=4, mfc="w", markevery=[0]
             )
-    axes.set(xscale="log", xlabel=f"USD per hour of the instance, {home} where no other region is named")
+    axes.set(xscale="log", xlabel=f"USD per hour; {home} where no other is named")
     axes.tick_params(axis="y", labelsize=7)
     axes.grid(axis="x", color="0.92", lw=0.5)
     if beside() > 1:

@@ -272,7 +272,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             for row in beyond.itertuples()
         ),
         "second margin": SECOND_MARGIN,
-        "second": in_words(inside) or "no network",
+        "second": (in_words(inside) or "no network") + " alone" * (0 < len(inside) < len(networks)),
         "spread": each(
             f"{text(row.seed_sd, 'margin')} against {text(row.seed_sd_of_orders, 'margin')}"
             for row in beyond.itertuples()

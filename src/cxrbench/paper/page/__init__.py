@@ -361,7 +361,7 @@ def _linked(links: Links, text: object, csv: str = "") -> Markup:
     pieces = (
         addressed(visible(piece), with_terms)
         if table is None
-        else linked(links.csv(table) if table else csv, visible(piece))
+        else linked(links.csv(table) if table else csv, visible(piece).replace(" %", "\u00a0%"))
         for table, piece in marked_pieces(str(text))
     )
     return Markup("").join(pieces)

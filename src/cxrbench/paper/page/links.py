@@ -53,12 +53,14 @@ def linked(address: str, text: str) -> Markup:
 
 
 def marked(values: Values) -> Values:
-    """The values with marks around numbers, which say which table of results they are from."""
+    """The values with marks around numbers, which say which table of results they are from; what the study
+    sets and constants of the code are from none."""
     texts = {}
     for key, value in values.items():
         entry, text = entry_of(key), str(value)
         table = (entry.link or (entry.table if ":" not in entry.table else "")) if entry else ""
-        has_number = len(text) < 80 and re.search(r"\d", text)
+        given = bool(entry and (entry.setting or entry.constant))
+        has_number = len(text) < 80 and re.search(r"\d", text) and not given
         texts[key] = f"\ue000{table}\ue001{text}\ue002" if has_number else text
     return texts
 
