@@ -59,10 +59,10 @@ SAID = {
         "equivalent, with {precision/seeds} seeds each.",
         "- | The {level} % interval of either network's difference ends at the margin or beyond.",
         "E10 | The {level} % interval of either network's difference ends at the margin or beyond.",
-        "E9 | The {level} % interval of the difference ends at the margin or beyond.",
+        "E9 | The {level} % interval of either network's difference ends at the margin or beyond.",
         "mean AUROC at {smallest/pixels} pixels, with {arithmetic/seeds} seeds each.",
-        "below {margin} mean AUROC, farther end of the {level} % interval | "
-        "{arithmetic/bound}: follows | {rebuild/seconds} s |",
+        "below {margin} mean AUROC, farthest end of the networks' {level} % intervals | {arithmetic/bound}: "
+        "follows | {rebuild/seconds} s |",
         "below {margin} mean AUROC, farthest end of the precisions' {level} % intervals | {precision/far}: "
         "follows | {rebuild/seconds} s |",
     ],
@@ -85,7 +85,8 @@ SAID = {
         "test patients and {share/seed} % the seed, so",
         "give mean AUROC that is equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
         "interval of the first minus the second is {arithmetic/convnext_pico/low} to "
-        "{arithmetic/convnext_pico/high} for convnext_pico{arithmetic/unfinished}.",
+        "{arithmetic/convnext_pico/high} for convnext_pico and {arithmetic/resnet18/low} to "
+        "{arithmetic/resnet18/high} for resnet18.",
         "share nothing but the patients, {power/convnext_pico/alone/needed} seeds on each find equal ones "
         "equivalent in",
     ],
