@@ -41,7 +41,7 @@ SAID = {
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"If the preprint's {RATIO} were at on-demand prices, the same hours cost {SPOT} times as much on spot.",
+        f"If the preprint's {RATIO} were at on-demand prices, the same hours cost {SPOT} times as",
         "{arithmetic/unfinished} (docs/arithmetic.md)",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",

@@ -251,10 +251,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         return " and ".join(f"`{name}`" for name in names)
 
     def each(values: Iterable[str]) -> str:
-        named = zip(values, networks, strict=True)
-        return ", ".join(
-            f"{value} for `{network}`" if len(networks) > 1 else value for value, network in named
-        )
+        return ", ".join(f"{value} for `{name}`" for value, name in zip(values, networks, strict=True))
 
     answer = {
         "networks": in_words(networks),
@@ -274,7 +271,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         "second margin": SECOND_MARGIN,
         "second": (in_words(inside) or "no network") + " alone" * (0 < len(inside) < len(networks)),
         "spread": each(
-            f"{text(row.seed_sd, 'margin')} against {text(row.seed_sd_of_orders, 'margin')}"
+            f"{text(row.seed_sd, 'margin')} ({text(row.seed_sd_of_orders, 'margin')} between the orders)"
             for row in beyond.itertuples()
         ),
         "further": ((beyond["ci_low"] > 0) | (beyond["ci_high"] < 0)).sum(),
