@@ -265,7 +265,7 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "ends in .png" in one_sentence(
         folder, "a", "b", "--plot", "x.xyz", "--margin", "nan"
     )  # before all
-    assert "names of recorded settings work in a clone alone" in one_sentence(
+    assert "recorded settings are in the clone alone; run this" in one_sentence(
         folder, "x-32px/resnet18/cpu", "b"
     )
     thrice = one_sentence(folder, "a", "b", *3 * ("--columns", "image=image"))

@@ -204,7 +204,8 @@ def located(source: str) -> str:
     settings = [path.relative_to(RECORDED).as_posix() for path in sorted(RECORDED.glob("*/*/*"))]
     if source.count("/") == 2 and not Path(source).exists() and not settings:
         raise UserError(
-            f"{source}: there is no such folder; names of recorded settings work in a clone alone"
+            f"{source}: there is no such folder, and recorded settings are in the clone alone; run this "
+            "there, or name your folder"
         )
     if source.count("/") == 2 and not Path(source).exists() and (hint := nearest(source, settings)):
         raise UserError(f"{source}: there is no such folder, and no such setting is recorded{hint}")
