@@ -28,6 +28,7 @@ _PLACES: Mapping[str, Callable[[re.Match[str]], str]] = {
     r"arXiv (\d{4}\.\d{4,5})(?: (v\d+))?": lambda match: f"https://arxiv.org/abs/{match[1]}{match[2] or ''}",
     r"(?<![\w@./-])(?:[a-z0-9-]+\.)+(?:com|org|io)(?![\w./-])": lambda match: f"https://{match[0]}",
 }
+STUDY = "study.json"  # beside the tables: what a study sets
 _MARKED = re.compile("\ue000([^\ue001]*)\ue001([^\ue002]*)\ue002")
 
 
@@ -53,14 +54,14 @@ def linked(address: str, text: str) -> Markup:
 
 
 def marked(values: Values) -> Values:
-    """The values with marks around numbers, which say which table of results they are from; what the study
-    sets and constants of the code are from none."""
+    """The values with marks around numbers, which say which table of results they are from, or that the study
+    sets them."""
     texts = {}
     for key, value in values.items():
         entry, text = entry_of(key), str(value)
         table = (entry.link or (entry.table if ":" not in entry.table else "")) if entry else ""
-        given = bool(entry and (entry.setting or entry.constant))
-        has_number = len(text) < 80 and re.search(r"\d", text) and not given
+        table = STUDY if entry and entry.setting else table
+        has_number = len(text) < 80 and re.search(r"\d", text)
         texts[key] = f"\ue000{table}\ue001{text}\ue002" if has_number else text
     return texts
 
@@ -88,8 +89,8 @@ class Links:
         return "" if path == "." else f"{quote(path)}/"
 
     def csv(self, table: str) -> str:
-        """The address of a table of the results."""
-        return f"{self._results}tables/{quote(table)}.csv"
+        """The address of a table of the results, or of the study that a build was of."""
+        return self._results + (STUDY if table == STUDY else f"tables/{quote(table)}.csv")
 
     def of_cell(self, cell: str, file: str = "record.json") -> str:
         """The address of a file of a cell's evidence; empty where there is none."""
