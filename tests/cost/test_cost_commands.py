@@ -154,6 +154,14 @@ def test_your_speed_counts_for_every_instance_with_that_gpu_and_other_regions_ar
     assert "us-east-1" in trn1 and "us-east" not in g6, "prices of another region are named"
 
 
+def test_a_decision_takes_a_gpu_that_is_priced_elsewhere_and_prints_no_minus_zero() -> None:
+    """It is sold on spot and by Capacity Block alone, and not in the study's region."""
+    of = ("cost", "decide", "--architecture", "cnn", "--porting", 0, "--horizon", 0, "--capacity", 0)
+    shown = unwrapped(*of, "--spend", 0, "--gpu", "p5e.48xlarge")
+    assert "USD on p5e.48xlarge (spot, us-east-2" in shown
+    assert "= 0 USD" in shown and "-0" not in shown
+
+
 def test_a_volume_that_its_price_makes_too_slow_is_said() -> None:
     """Found by a reader: the hours of a g6e.xlarge take four times what a gp3 volume gives."""
     job = ("cost", "mine", "efficientnet_b0", "--images", 2_000_000, "--pixels", 512, "--epochs", 10)
@@ -232,7 +240,7 @@ def test_three_jobs_have_hours_within_a_factor_of_two_a_disk_and_one_gpu_or_four
     [
         (["resnet50", "--precision", "fp8"], "--precision: unknown value 'fp8'"),
         (["resnet50", "--gpu-images-per-second", "-5"], "-5 is no speed"),
-        (["resnet50", "--gpu", "a100"], "a100 is an accelerator; name an instance that has it: ml.p4d"),
+        (["resnet50", "--gpu", "a100"], "a100 is an accelerator; name an instance that has it: p4d.24xl"),
         (["resnet50", "--gpu", "g5.extralarge"], "no price with instance 'g5.extralarge'"),
         (["resnet50", "--gpu", "trn1.2xlarge", "--gpu-images-per-second", "9"], "trn1.2xlarge has no GPU"),
         (["resnet50", "--gpu", "c7a.large"], "c7a.large has no GPU"),

@@ -88,6 +88,10 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     assert 10 * 24 < hours["very large", "g5.xlarge"] < 18 * 24
     small = table.loc["small"]["usd_middle"]
     assert (small[["g5.xlarge", "g6.xlarge", "g7e.2xlarge", "p5.4xlarge"]] - small["g6e.xlarge"] < 0.5).all()
+    spot, demand = (
+        price(prices, "p4d.24xlarge", "us-east-1", basis)["usd_per_hour"] for basis in ("spot", "on_demand")
+    )
+    assert spot < demand / 4, "far below its price on demand"
     in_a_day = hours["very large"][hours["very large"] < 24].index
     assert set(in_a_day) == {"p4d.24xlarge", "p5.48xlarge"}
     one, cheapest = table.loc[("very large", "p5.4xlarge")], table.loc[("very large", "g6e.xlarge")]

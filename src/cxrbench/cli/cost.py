@@ -260,7 +260,7 @@ def cost_decide(
     import pandas as pd
 
     from cxrbench.cost.costs import pricing_of
-    from cxrbench.cost.mine import price_of_gpu, published_kind
+    from cxrbench.cost.mine import must_be_gpu, published_kind
     from cxrbench.cost.porting import Numbers, decide, ratio_for
     from cxrbench.cost.prices import newest, read_prices
     from cxrbench.cost.ratios import (
@@ -279,7 +279,7 @@ def cost_decide(
     at, listed = pricing_of(study), read_prices(prices)
     instance = gpu or at.instances.get(GPU, "g5.xlarge")
     if gpu:
-        price_of_gpu(listed, gpu, at)
+        must_be_gpu(listed, gpu)
     needed = thresholds(listed, instance, at)
     needed = supported_on(needed, trainium) if trainium else needed
     spend, architecture = _asked("spend", spend), _asked("architecture", architecture, str)

@@ -22,7 +22,7 @@ from cxrbench.cost.estimate import (
     measured_speeds,
     work_of,
 )
-from cxrbench.cost.prices import KEY, by_the_hour, newest, price, regions
+from cxrbench.cost.prices import KEY, accelerator_of, by_the_hour, newest, price, regions
 from cxrbench.cost.published import published_speed
 from cxrbench.cost.ratios import PUBLISHED_RATIOS
 from cxrbench.neuron.audit import read_audit, survey
@@ -119,7 +119,8 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     the prices differ in region or basis. ``usd_*`` include ``usd_volume``, a network volume for the packed
     images over these hours, where the instance's own disk (``disk_gb``, NaN: not known) does not hold them.
     """
-    here = price_of_gpu(prices, training.gpu, study.prices)
+    here = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
+    must_be_gpu(prices, training.gpu)
     _must_be_possible(training, here)
     rates, speeds = _fitting(prices, study.prices, here, training.network), measured_speeds(study, recorded)
     disks = read_csv(INSTANCES).set_index("instance")["disk_gb"]
@@ -127,15 +128,13 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     return pd.DataFrame(rows).reindex(columns=_MINE_COLUMNS)
 
 
-def price_of_gpu(prices: pd.DataFrame, instance: str, pricing: Pricing) -> pd.Series:
-    """The study's price of a GPU instance; UserError where it has none, or no GPU with documented peaks."""
-    here = price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
-    gpu = DEVICES.get(here["accelerator"])
+def must_be_gpu(prices: pd.DataFrame, instance: str) -> None:
+    """Raise UserError for an instance without any price, or without a GPU whose peaks are documented."""
+    gpu = DEVICES.get(accelerator_of(prices, instance))
     if gpu is None or gpu.family != "gpu":
         raise UserError(
             f"--gpu: {instance} has no GPU with documented peaks; name one that has, such as g5.xlarge"
         )
-    return here
 
 
 def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:

@@ -121,10 +121,18 @@ def dates(prices: pd.DataFrame) -> pd.Series:
     return prices["as_of"].where(prices["as_of"] != "", until)
 
 
-def _instances_with(prices: pd.DataFrame, accelerator: str) -> str:
-    """The instances with an accelerator whose name begins so, in any case; empty where none does."""
-    rows = prices[prices["accelerator"].str.casefold().str.startswith(accelerator.casefold())]
-    return ", ".join(sorted(rows["instance"].unique())[:_LISTED])
+def accelerator_of(prices: pd.DataFrame, instance: str) -> str:
+    """The accelerator of an instance, whatever its price; NoPrice where the table does not have it, with the
+    instances that are meant where it is an accelerator's name."""
+    rows = prices[prices["instance"] == instance]
+    if len(rows):
+        return str(rows["accelerator"].iloc[0])
+    reason = f"no price with instance '{instance}'"
+    begins = prices["accelerator"].str.casefold().str.startswith(instance.casefold())
+    if holds := sorted(prices.loc[begins & ~prices["instance"].str.startswith("ml."), "instance"].unique()):
+        named = ", ".join(holds[:_LISTED])
+        raise NoPrice(reason, f"{instance} is an accelerator; name an instance that has it: {named}")
+    raise NoPrice(reason, f"add a row to prices.csv{nearest(instance, prices['instance'].unique())}")
 
 
 def regions(prices: pd.DataFrame) -> pd.Series:
@@ -160,9 +168,9 @@ def price(
         if name not in names:
             listed = f" (known: {', '.join(names)})" if len(names) <= 8 else ""
             reason = f"no price{of} with {column} '{name}'{listed}"
-            if column == "instance" and (holds := _instances_with(prices, name)):
-                raise NoPrice(reason, f"{name} is an accelerator; name an instance that has it: {holds}")
-            if column != "instance" and region in REGIONS:
+            if column == "instance":
+                accelerator_of(prices, name)  # which raises: nothing is known of it
+            if region in REGIONS:
                 raise NoPrice(reason, to_add(instance, region, basis))
             raise NoPrice(reason, f"add a row to prices.csv{nearest(name, names)}")
         prices, of = prices[prices[column] == name], f"{of}{link}{name}"
