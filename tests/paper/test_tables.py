@@ -320,12 +320,42 @@ def test_arms_of_a_block_are_compared_once_all_planned_seeds_are_recorded() -> N
         contrasts = pd.DataFrame([row | {"seeds_a": ",".join(map(str, seeds))}])
         read = made_up(contrasts=contrasts, cells=planned, study=study)
         assert len(seed_pairs.arms(read).texts) == shown
+    assert f"±{seed_pairs.SECOND_MARGIN}" in (ROOT / "docs/arithmetic.md").read_text(encoding="utf-8")
+    ends = [(-0.002, 0.0049), (-0.002, 0.005), (-0.0051, 0.004)]
     wide = pd.DataFrame(
-        [row | {"seeds_a": "0,1,2,3,4,5,6,7,8,9", "ci90_high": end} for end in (0.0049, 0.005)]
+        row | {"seeds_a": "0,1,2,3,4,5,6,7,8,9", "ci90_low": low, "ci90_high": high} for low, high in ends
     )
     within = seed_pairs.arms(made_up(contrasts=wide, cells=planned, study=study)).texts
-    assert within["Within 0.005"].tolist() == ["yes", "not shown"]
+    assert within["Within 0.005"].tolist() == ["yes", "not shown", "not shown"]
     assert within["Last step"].iloc[0] == "+0.0012 (-0.0018 to +0.0042)"
+
+
+@pytest.mark.parametrize(
+    ("ends", "networks"),
+    [
+        ((0.004, 0.0049), "`convnext_pico` and `resnet18`"),
+        ((0.004, 0.006), "`convnext_pico` alone"),
+        ((0.006, 0.006), "no network"),
+    ],
+)
+def test_the_second_margin_names_the_networks_that_lie_within_it(ends, networks: str) -> None:
+    study = read_study(ROOT / "config/config.yaml")
+    names, numbers = ("convnext_pico", "resnet18"), "0,1,2,3,4,5,6,7,8,9"
+    contrasts = pd.DataFrame(
+        {
+            "dataset_a": "nih128-32px-arith-matmult", "dataset_b": "nih128-32px-arith-tf32",
+            "architecture": name, "platform": "cpu", "differs": "arithmetic", "label": "endpoint",
+            "difference": 0.001, "ci90_low": -0.002, "ci90_high": end, "verdict": "equivalent",
+            "drawn": False, "seeds_a": numbers, "last_difference": 0.001, "last_ci90_low": -0.002,
+            "last_ci90_high": end,
+        }
+        for name, end in zip(names, ends, strict=True)
+    )  # fmt: skip
+    beyond = dict.fromkeys(("beyond", "ci_low", "ci_high", "seed_sd", "seed_sd_of_orders"), 0.001)
+    table = pd.DataFrame({"architecture": name, **beyond} for name in names)
+    planned = pd.DataFrame([vars(cell) | {"cell": str(cell)} for cell in study.all_cells()])
+    read = made_up(contrasts=contrasts, cells=planned, study=study, tables={"arithmetic": table})
+    assert seed_pairs.arithmetic_of_platforms(read)["second"].tolist() == [networks]
 
 
 def test_pairs_of_seeds_are_counted_by_definition_of_f1_where_there_are_any() -> None:

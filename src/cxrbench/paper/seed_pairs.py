@@ -268,6 +268,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
             for row in beyond.itertuples()
         ),
+        "last": each(text(last_difference(row), "difference") for row in platforms.itertuples()),
         "second margin": SECOND_MARGIN,
         "second": (in_words(inside) or "no network") + " alone" * (0 < len(inside) < len(networks)),
         "spread": each(
