@@ -46,7 +46,12 @@ def with_spreads(scored: ScoresByCell, cells: Sequence[Cell]) -> tuple[dict[Cell
             subgroup = {cell: scores.groups[label] for cell, scores in read.items() if label in scores.groups}
             spreads.setdefault(label, []).append(spread(subgroup))
         for cell, scores in read.items():
-            reduced[cell] = scores._replace(estimate=_compared(scores.estimate, distinct), groups={})
+            averaged, last = scores.estimate, scores.last
+            reduced[cell] = scores._replace(
+                estimate=_compared(averaged, distinct),
+                last=_compared(last, distinct) if last else None,
+                groups={},
+            )
     tables = [table for of_label in spreads.values() for table in of_label]
     table = pd.concat(tables, ignore_index=True) if tables else spread({})
     return {cell: reduced[cell] for cell in cells}, table

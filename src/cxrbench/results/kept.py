@@ -72,7 +72,7 @@ class _Scored(NamedTuple):
 
     cell: Cell
     predictions: Path
-    last: str | None  # the hash of what the last weights predict
+    last_sha256: str | None  # of what the last weights predict
     scores: Path
     of_nih: bool
     least: int
@@ -80,7 +80,7 @@ class _Scored(NamedTuple):
     @property
     def made_from(self) -> str:
         """A hash of what decides the scores besides the predictions."""
-        return sha256_json([_code(), self.of_nih, self.least, self.last])
+        return sha256_json([_code(), self.of_nih, self.least, self.last_sha256])
 
     def read(self) -> Scores | None:
         """The kept scores, if they are there and still right."""
@@ -92,7 +92,7 @@ class _Scored(NamedTuple):
         The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
         """
         last = self.predictions.with_name(LAST)
-        for path, recorded in ((self.predictions, self.scores.stem), (last, self.last)):
+        for path, recorded in ((self.predictions, self.scores.stem), (last, self.last_sha256)):
             if recorded and sha256_file(path) != recorded:
                 raise UserError(f"{path}: not what its record has the hash of; build again")
         predictions = read_predictions(self.predictions)
@@ -105,7 +105,7 @@ class _Scored(NamedTuple):
         halves = halved_scores(estimate, validation_of(predictions))
         search = f1_search(predictions, abnormal_share("official") if self.of_nih else np.nan)
         unaveraged = None
-        if self.last:
+        if self.last_sha256:
             whole = estimate_cell(read_predictions(last), self.least).only("auroc", "f1_macro")
             unaveraged = replace(whole, parts={})
         scores = Scores(metrics, tuple(notes), estimate, halves, search, by_subgroup, groups, last=unaveraged)
