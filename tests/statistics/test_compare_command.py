@@ -262,9 +262,8 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "write our name" in one_sentence(folder, "a", "b", "--columns", "image")
     missing = one_sentence(folder, "a", "b", "--columns", "patient=subject")
     assert "there is no column subject for patient; it has image, patient, split and 8 more" in missing
-    assert "ends in .png" in one_sentence(
-        folder, "a", "b", "--plot", "x.xyz", "--margin", "nan"
-    )  # before all
+    before_all = one_sentence(folder, "a", "b", "--plot", "x.xyz", "--margin", "nan")
+    assert "ends in .png" in before_all
     assert "recorded settings are in the clone alone; run this" in one_sentence(
         folder, "x-32px/resnet18/cpu", "b"
     )

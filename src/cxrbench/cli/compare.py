@@ -104,9 +104,9 @@ def compare(
             raise UserError(
                 "--by takes one table and no --reference; leave it out to compare two sets of predictions"
             )
-        found = compare_scores(Path(sources[0]), by, margin, of_columns[0])
+        comparison = compare_scores(Path(sources[0]), by, margin, of_columns[0])
     elif len(sources) == 2:
-        found = compare_runs(
+        comparison = compare_runs(
             located(sources[0]),
             located(sources[1]),
             margin,
@@ -123,24 +123,24 @@ def compare(
         raise UserError(
             "`compare` takes two sets of runs, A and B; quote patterns, or the shell takes them apart"
         )
-    found.notes[:0] = _networks(sources)
+    comparison.notes[:0] = _networks(sources)
     if as_json:
-        for note in found.notes:
+        for note in comparison.notes:
             say(wrapped(note))
-        print(json.dumps(found.rows, indent=1, allow_nan=False))
+        print(json.dumps(comparison.rows, indent=1, allow_nan=False))
     else:
-        print("\n".join(_in_a_terminal(found)))
+        print("\n".join(_in_a_terminal(comparison)))
     if plot or html:
         from cxrbench.paper.compare_page import write_page, write_plot
 
         if plot:
-            write_plot(found, plot)
+            write_plot(comparison, plot)
         if html:
-            write_page(found, html, sources, _options(margin, label_margin, by, reference))
+            write_page(comparison, html, sources, _options(margin, label_margin, by, reference))
         for path in filter(None, (plot, html)):
             say(f"wrote {path}")
-    if expect not in (None, found.verdict):
-        say(f"the verdict is {found.verdict}, not {expect}")
+    if expect not in (None, comparison.verdict):
+        say(f"the verdict is {comparison.verdict}, not {expect}")
         raise typer.Exit(1)
 
 
@@ -199,15 +199,17 @@ def located(source: str) -> str:
     from cxrbench.common.errors import UserError, nearest
 
     recorded = RECORDED / source
-    if not Path(source).exists() and recorded.is_dir():
+    if Path(source).exists() or not (recorded.is_dir() or source.count("/") == 2):
+        return source
+    if recorded.is_dir():
         return str(recorded)
     settings = [path.relative_to(RECORDED).as_posix() for path in sorted(RECORDED.glob("*/*/*"))]
-    if source.count("/") == 2 and not Path(source).exists() and not settings:
+    if not settings:
         raise UserError(
             f"{source}: there is no such folder, and recorded settings are in the clone alone; run this "
             "there, or name your folder"
         )
-    if source.count("/") == 2 and not Path(source).exists() and (hint := nearest(source, settings)):
+    if hint := nearest(source, settings):
         raise UserError(f"{source}: there is no such folder, and no such setting is recorded{hint}")
     return source
 

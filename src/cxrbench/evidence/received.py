@@ -337,27 +337,31 @@ def verified_with(cells: list[Cell], runs: Path, recorded: Path, study: Study, w
     shutil.copytree(recorded, copy, ignore=shutil.ignore_patterns(f"{SUMS}.sig", ".*"))
     store = EvidenceStore(copy)
     store.keep(cells, runs)
-    found = verify_recorded(copy, study)
+    verified = verify_recorded(copy, study)
     for cell, text in other_recipes(copy, {cell: read_record(cell.folder(copy)) for cell in cells}):
-        found.problems.append(f"{cell.folder(copy) / RECORD}: {text}")
+        verified.problems.append(f"{cell.folder(copy) / RECORD}: {text}")
     for cell in cells:
         where = cell.folder(copy)
         if cell.platform not in ENTRIES:
-            found.problems.append(f"{where}: this version has no platform {cell.platform}")
+            verified.problems.append(f"{where}: this version has no platform {cell.platform}")
         elif cell.dataset not in study.datasets:
-            found.problems.append(f"{where}: the study has no dataset {cell.dataset}")
+            verified.problems.append(f"{where}: the study has no dataset {cell.dataset}")
         elif reason := store.source_of(cell, study).reason:
-            found.problems.append(reason)
+            verified.problems.append(reason)
         else:
-            found.problems += _odd_settings(where, read_record(where), study, cell)
+            verified.problems += _odd_settings(where, read_record(where), study, cell)
         if _tells(where):
-            found.problems.append(f"{where}: it has a path, an address or a serial number of a machine")
+            verified.problems.append(f"{where}: it has a path, an address or a serial number of a machine")
 
     def plain(texts: list[str]) -> list[str]:
         return [printable(text).replace(f"{copy}/", "") for text in dict.fromkeys(texts)]
 
     return Verified(
-        found.cells, plain(found.problems), found.not_checked, found.signature, plain(found.notes)
+        verified.cells,
+        plain(verified.problems),
+        verified.not_checked,
+        verified.signature,
+        plain(verified.notes),
     )
 
 

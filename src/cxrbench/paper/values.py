@@ -27,11 +27,11 @@ def values_of(read: Results, keys: Iterable[str]) -> Values:
     """The values of ``keys`` that the results define; what nobody ran, and what has no entry, is left out."""
     framed = cache(lambda name: _frame(read, name))
     names: dict[str, Any] = {"accelerated": [*ACCELERATED], "inf": math.inf}
-    found = {}
+    defined = {}
     for key in keys:
         if (entry := entry_of(key)) and (value := _value_of(read, entry, key, framed, names)) is not None:
-            found[key] = value
-    return found
+            defined[key] = value
+    return defined
 
 
 def _value_of(

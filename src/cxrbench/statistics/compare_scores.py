@@ -55,15 +55,15 @@ def compare_scores(
     ]
     if repeats := len(table) - len(means):
         notes.append(f"repeats of a seed are averaged: {len(table)} rows, {repeats} of them repeats")
-    one, two = compared_seeds(a, b)
-    if len(one) < len(a) or len(two) < len(b):
-        notes.append(f"paired by the {len(one)} seeds that both have; the others are left out")
-    return Comparison([_row(one, two, margin)], notes)
+    paired_a, paired_b = compared_seeds(a, b)
+    if len(paired_a) < len(a) or len(paired_b) < len(b):
+        notes.append(f"paired by the {len(paired_a)} seeds that both have; the others are left out")
+    return Comparison([_row(paired_a, paired_b, margin)], notes)
 
 
 def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
-    found = difference_of(a, b)
-    ends = [end[0] for level in (1 - 2 * ALPHA, 1 - ALPHA) for end in found.interval(level)]
+    difference = difference_of(a, b)
+    ends = [end[0] for level in (1 - 2 * ALPHA, 1 - ALPHA) for end in difference.interval(level)]
     if min(len(a), len(b)) < 2:
         ends = [np.nan] * 4
     names = ("ci90_low", "ci90_high", "ci95_low", "ci95_high")
@@ -73,7 +73,7 @@ def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
             name: float(np.mean([run.value for run in s.values()]))
             for name, s in (("value_a", a), ("value_b", b))
         },
-        "difference": float(found.value[0]),
+        "difference": float(difference.value[0]),
         **{name: float(end) if np.isfinite(end) else None for name, end in zip(names, ends, strict=True)},
         **{
             **{"p_holm": None, "noticeable": None},

@@ -274,10 +274,10 @@ def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Diffe
         value = mean_value(a.values()) - mean_value(b.values())
         unknown = np.full_like(value, np.nan)
         return Difference(value, unknown, unknown, unknown)
-    found = between_platforms(a, b)
+    difference = between_platforms(a, b)
     if fewest == 2:  # two values say little of their spread: their one degree of freedom is all there is
-        found = replace(found, freedom=np.minimum(found.freedom, 1.0))
-    return found
+        difference = replace(difference, freedom=np.minimum(difference.freedom, 1.0))
+    return difference
 
 
 def verdict_of(ends: Sequence[float], margin: float | None) -> Verdict:

@@ -280,8 +280,11 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
     named = dict.fromkeys(name.partition("_")[2] for name in table.columns if name not in _IDENTITY)
     needed = ["image", "split", *(prefix + name for prefix in (LABEL, SCORE) for name in named)]
     if missing := [name for name in needed if name not in table]:
-        lonely = [name for name in table.columns if _partner(name) in missing or name not in needed]
-        lonely = [name for name in lonely if name != _partner(missing[0])]  # never a score for a label
+        lonely = [
+            name
+            for name in table.columns.drop(_partner(missing[0]), errors="ignore")  # no score for a label
+            if _partner(name) in missing or name not in needed
+        ]
         hint = nearest(missing[0], lonely, 1)
         yield (
             f"columns are missing: {', '.join(missing)}{hint}; add them under these names, or map yours "
