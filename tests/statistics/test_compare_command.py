@@ -264,6 +264,10 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "there is no column subject for patient; it has image, patient, split and 8 more" in missing
     before_all = one_sentence(folder, "a", "b", "--plot", "x.xyz", "--margin", "nan")
     assert "ends in .png" in before_all
+    for margin in ("0", "0.5", "nan"):  # within a half, any two networks are
+        assert f"margin {margin}: a margin is above zero and below 0.5" in one_sentence(
+            folder, "a", "b", "--margin", margin
+        )
     assert "recorded settings are in the clone alone; run this" in one_sentence(
         folder, "x-32px/resnet18/cpu", "b"
     )

@@ -222,7 +222,7 @@ def power(
             " two sets of runs of a pilot, as `cxrbench compare` takes them.",
         ),
     ] = None,
-    margin: Annotated[float, typer.Option(min=_LEAST, help="Margin of equivalence.")] = 0.01,
+    margin: Annotated[float, typer.Option(min=_LEAST, max=0.5, help="Margin of equivalence.")] = 0.01,
     difference: Annotated[
         float | None,
         typer.Option(min=_LEAST, help="Print the seeds and patients needed to detect this difference too."),

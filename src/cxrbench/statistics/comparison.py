@@ -144,8 +144,11 @@ def compare_runs(
     ('inconclusive', 0.0406, 3, True)
     """
     for name, value in (("margin", margin), ("label_margin", label_margin)):
-        if not value > 0:
-            raise UserError(f"{name} {value:g}: a margin is above zero; give such a number")
+        if not 0 < value < 0.5:
+            raise UserError(
+                f"{name} {value:g}: a margin is above zero and below 0.5, the distance from chance to a "
+                "perfect AUROC; give such a number"
+            )
     of_b = columns if columns_of_b is None else columns_of_b
     mapped = zip((a, b), names, (columns, of_b), strict=True)
     sides = [read_runs(source, name, of_side, logits, findings) for source, name, of_side in mapped]
