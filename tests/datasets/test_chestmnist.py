@@ -55,6 +55,7 @@ def predictions(packed) -> pd.DataFrame:
     return table
 
 
+@pytest.mark.slow
 def test_images_labels_and_parts_are_those_of_the_file_and_patients_unknown(packed, folder: Path) -> None:
     with np.load(folder / "chestmnist.npz") as file:
         for part, count in PARTS.items():
@@ -68,6 +69,7 @@ def test_images_labels_and_parts_are_those_of_the_file_and_patients_unknown(pack
     assert packed.manifest["patients_known"] is False
 
 
+@pytest.mark.slow
 def test_medmnists_evaluator_agrees_with_our_auroc(predictions, folder: Path) -> None:
     scores = predictions.loc[predictions["split"] == "test", SCORES].to_numpy()
     theirs = Evaluator("chestmnist", "test", root=str(folder)).evaluate(scores).AUC
@@ -83,6 +85,7 @@ def test_evidence_without_patients_is_kept_and_its_intervals_are_by_image(predic
     assert "delong-image" in methods and "delong-patient" not in methods
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a ChestMNIST file unpacks to more than ChestMNIST", "refused before it is unpacked")
 def test_any_but_the_published_file_is_refused(folder: Path, tmp_path: Path) -> None:
     """By its md5, before a byte is unpacked, so that damage, other data and bombs are alike."""

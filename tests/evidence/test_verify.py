@@ -566,6 +566,7 @@ def test_signing_without_a_usable_key_is_an_error(recorded: Path, tmp_path: Path
 # ---------------------------------------------------------------------------------- this repository
 
 
+@pytest.mark.slow
 def test_what_this_repository_records_is_intact() -> None:
     done = verify_recorded(DATA, STUDY)
     assert done.problems == []

@@ -28,6 +28,7 @@ def done(tmp_path_factory: pytest.TempPathFactory):
     return must_work("audit", *NAMES, *SMALL, *where, "--json", "--record"), folder
 
 
+@pytest.mark.slow
 def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> None:
     run, _ = done
     resnet, convnext, hrnet = json.loads(run.stdout)[1::2]  # after forward, the step
@@ -44,6 +45,7 @@ def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> Non
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
     run, folder = done
     written = pd.read_csv(folder / "audit.csv", keep_default_na=False)
@@ -57,6 +59,7 @@ def test_csv_and_recorded_rows_are_the_same_and_verified(done) -> None:
     assert "audit/audit.csv" in (folder / "recorded/SHA256SUMS").read_text()
 
 
+@pytest.mark.slow
 def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     _, folder = done
     code = (
@@ -70,6 +73,7 @@ def test_a_second_call_reads_and_imports_no_torch(done) -> None:
     assert (folder / "again.csv").read_bytes() == (folder / "audit.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_table_for_people_names_each_rule_once(done) -> None:
     _, folder = done
     run = must_work("audit", *NAMES, *SMALL, "--cache", folder / "cache")

@@ -218,6 +218,7 @@ def test_stale_locks_are_cleared_and_those_of_a_running_build_stay(splits: Path)
     assert not (splits / ".snakemake/locks").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a build runs on another machine of the same disk", "its locks stay; the machine is named")
 def test_locks_of_another_machine_stay(splits: Path) -> None:
     (splits / ".snakemake/alive.lock").write_text(f"not-{socket.gethostname()}")

@@ -62,6 +62,7 @@ def test_the_same_cell_gives_the_same_bits_with_streamed_images(finished, make_j
     assert (scores(finished) == scores(tmp_path / "again")).all()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_saves_exits_75_and_resumes_bit_for_bit(finished, make_job, tmp_path) -> None:
     job = make_job(limits=OFTEN)
     stop(job, start(job, tmp_path))

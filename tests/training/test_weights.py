@@ -331,6 +331,7 @@ def trained_from(path: Path) -> Recipe:
     return recipe_with(path, layer_decay=0.5, drop_rate=0.1, precision="bf16")
 
 
+@pytest.mark.slow
 def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn: Path, kept: Path) -> None:
     record = read_record(kept / "results/runs" / CELL)
     assert (record.weights.source, record.weights.sha256) == (drawn.name, sha256_file(drawn))
@@ -338,6 +339,7 @@ def test_a_cell_trained_from_weights_records_them_without_their_folder(drawn: Pa
     assert str(drawn.parent) not in (kept / "results/runs" / CELL / "record.json").read_text()
 
 
+@pytest.mark.slow
 def test_kept_weights_give_the_scores_of_their_cell_again(kept: Path) -> None:
     record = read_record(kept / "results/runs" / CELL)
     assert record.kept_weights_sha256 == sha256_file(kept / KEPT)
@@ -400,6 +402,7 @@ def test_weights_that_cannot_be_applied_are_refused(kept: Path, tmp_path: Path) 
     refused("there is no such record; run the cell")
 
 
+@pytest.mark.slow
 def test_weights_for_another_size_are_refused(kept: Path, packed: Path, tmp_path: Path) -> None:
     cell, record = Cell.parse(CELL), read_record(kept / "results/runs" / CELL)
     larger = read_packed(packed)
@@ -408,6 +411,7 @@ def test_weights_for_another_size_are_refused(kept: Path, packed: Path, tmp_path
         predict(cell, record, kept / KEPT, larger, tmp_path / "out.parquet", "cpu")
 
 
+@pytest.mark.slow
 def test_kept_weights_can_be_initial_weights_with_their_own_normalisation(kept: Path) -> None:
     recipe = recipe_with(kept / KEPT)
     network, given = built(recipe), load_file(kept / KEPT)
