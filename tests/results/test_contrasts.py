@@ -145,6 +145,10 @@ def test_arithmetic_of_platforms_is_held_against_another_order_of_sums_seed_by_s
     )
     assert row["beyond"] == pytest.approx((platforms - orders).mean())
     assert 0 < row["ci_low"] < row["beyond"] < row["ci_high"]  # the first arm has more skill
+    other = {"nih128-32px-fold1": STUDY["datasets"]["nih128-32px-fold1"]}  # of another block, in fp32 too
+    pd.testing.assert_frame_equal(
+        arithmetic(cells, study_of(datasets | other, 5), ran_on), pd.DataFrame([row], columns=list(row))
+    )
     alike = estimated(cells_of(*zip(names, (0.0, 0.0, 0.0, 0.0), strict=True), seeds=5))
     (same,) = arithmetic(alike, study_of(datasets, 5), ran_on).to_dict("records")
     assert same["ci_low"] < 0 < same["ci_high"]

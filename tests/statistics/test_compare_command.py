@@ -265,7 +265,7 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     before_all = one_sentence(folder, "a", "b", "--plot", "x.xyz", "--margin", "nan")
     assert "ends in .png" in before_all
     for margin in ("0", "0.5", "nan"):  # within a half, any two networks are
-        assert f"margin {margin}: a margin is above zero and below 0.5" in one_sentence(
+        assert f"margin {margin}: a margin is above 0 and below 0.5" in one_sentence(
             folder, "a", "b", "--margin", margin
         )
     assert "recorded settings are in the clone alone; run this" in one_sentence(

@@ -46,8 +46,8 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
             parts = parts.replace("train_val", "train")
     elif match := _SEEDED.fullmatch(split):
         parts = draw_split(table["patient"], int(match[1]), _SEEDED_SHARES)
-    elif match := _FOLD.fullmatch(split):
-        parts = _fold(table["patient"], *map(int, match.groups()))
+    elif fold := fold_of(split):
+        parts = _fold(table["patient"], *fold)
     else:
         parts = table["image"].map(_from_file(_find(split, folder), set(table["image"])))
     if parts.isna().any():
@@ -58,6 +58,16 @@ def assign_split(table: pd.DataFrame, split: str, folder: Path | None = None) ->
         )
     _check_disjoint(table.assign(split=parts), f"split '{split}'")
     return parts
+
+
+def fold_of(split: str) -> tuple[int, int] | None:
+    """The number of a fold and of all folds where ``split`` is ``fold-K-of-N``.
+
+    >>> fold_of("fold-2-of-5"), fold_of("chexnet")
+    ((2, 5), None)
+    """
+    match = _FOLD.fullmatch(split)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def draw_split(

@@ -349,7 +349,7 @@ def seed_spread(read: Results) -> Figure:
         with_network(read, real_first(table[table["label"] == ENDPOINT], read.cells))
         .query("metric == 'auroc'")
         .assign(name=lambda rows: [*rows[GROUP].itertuples(index=False, name=None)])
-        for table in (read.without_emulation(read.metrics), read.without_emulation(read.spread))
+        for table in (read.not_set_apart(read.metrics), read.not_set_apart(read.spread))
     )
     if rows.empty:
         return no_evidence("No cell has run.")

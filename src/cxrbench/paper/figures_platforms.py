@@ -44,7 +44,7 @@ from cxrbench.statistics.sources import SETTING
 def parity(read: Results) -> Figure:
     """Draw differences in the main endpoint between platforms and between seeds of one, without emulated
     arithmetic; a star: two processors."""
-    rows = read.without_emulation(parity_drawn(read.parity))
+    rows = read.not_set_apart(parity_drawn(read.parity))
     if rows.empty:
         return no_evidence("No pair of platforms, and no platform, has the seeds that an interval needs.")
     names = [

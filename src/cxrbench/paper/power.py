@@ -66,7 +66,7 @@ def patients_by_recipe(read: Results) -> pd.DataFrame:
     Columns ``metric``, ``patients`` and ``fixed``, with thresholds taken as they are; none where nothing
     tells the seeds.
     """
-    real = read.without_emulation(read.spread[~read.spread["drawn"]])
+    real = read.not_set_apart(read.spread[~read.spread["drawn"]])
     anew, fixed = (patients_by_definition(real, given).astype({"patients": float}) for given in (False, True))
     return anew.assign(fixed=fixed["patients"])[: 0 if seeds_to_see(read).empty else None]
 

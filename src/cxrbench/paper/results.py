@@ -23,7 +23,7 @@ from cxrbench.datasets.split import splits
 from cxrbench.evidence.record import RECORD, DatasetIdentity, Record, processors_in_words, read_record
 from cxrbench.evidence.store import DEFAULTS, read_measured, with_speed
 from cxrbench.paper.formats import Range, WithInterval
-from cxrbench.results.comparisons import comparison_tables, with_spreads, without_emulation
+from cxrbench.results.comparisons import comparison_tables, not_set_apart, with_spreads
 from cxrbench.results.kept import CELLS, read_scores
 from cxrbench.results.label_noise import label_noise
 from cxrbench.results.matrix import cells_table
@@ -146,9 +146,9 @@ class Results:
         parts = (f"{config.pixels} px", recipe.precision, emulated, arithmetic, pretrained)
         return ", ".join(filter(None, parts))
 
-    def without_emulation(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of settings that emulate no other device's rounding."""
-        return without_emulation(table, self.study)
+    def not_set_apart(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of settings that emulate no other device's rounding and are in no block."""
+        return not_set_apart(table, self.study)
 
     def best(self) -> Group | None:
         """The group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""

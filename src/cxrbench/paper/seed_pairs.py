@@ -43,8 +43,8 @@ SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], 
 def pairs_drawn(read: Results) -> pd.DataFrame:
     """The pairs on real radiographs without emulated arithmetic, of AUROC the main endpoint's."""
     rows = read.pairs[~read.pairs["drawn"]]
-    emulated = [name for name in {*rows["dataset"], *rows["dataset_b"]} if read.study.emulates(name)]
-    rows = rows[~rows["dataset"].isin(emulated) & ~rows["dataset_b"].isin(emulated)]
+    apart = [name for name in {*rows["dataset"], *rows["dataset_b"]} if read.study.set_apart(name)]
+    rows = rows[~rows["dataset"].isin(apart) & ~rows["dataset_b"].isin(apart)]
     return rows[(rows["metric"] != "auroc") | (rows["label"] == ENDPOINT)].dropna(subset="difference")
 
 
@@ -160,7 +160,7 @@ def pairs_by_definition(read: Results) -> pd.DataFrame:
     cells = [Cell.parse(name) for name in scores["cell"]]
     settings = [f"{cell.dataset}/{cell.architecture}/{cell.platform}" for cell in cells]
     scores = scores.assign(dataset=[cell.dataset for cell in cells], setting=settings)
-    scores = read.without_emulation(scores)
+    scores = read.not_set_apart(scores)
     scores, rows = scores[~scores["dataset"].isin(read.drawn)], []
     for definition, of_definition in scores.groupby("definition", sort=False):
         pairs = [

@@ -77,15 +77,14 @@ def auroc_elsewhere(read: Results) -> Table:
     """Test AUROC per finding on other images: of the datasets that share images, the first."""
     packed = read.cells.groupby("dataset", sort=False)["packed"].first()
     first = packed[packed != packed.get(read.main())].drop_duplicates().index
-    return _per_label(read, [group for group in read.scored() if group[0] in first], "auroc")
+    groups = [group for group in read.scored() if group[0] in first and not read.study.set_apart(group[0])]
+    return _per_label(read, groups, "auroc")
 
 
 @of_kinds(dict.fromkeys(("Main endpoint", "All findings", "Main endpoint, each patient once"), "auroc"))
 def main_endpoint(read: Results) -> Iterator[Fields]:
     """The main endpoint of every network beside the mean over all findings, and with each patient once."""
     for group in _real(read):
-        if read.study.emulates(group[0]):
-            continue
         yield {
             "Network": " ".join(group),
             "Main endpoint": read.mean(group, "auroc", ENDPOINT),
@@ -96,8 +95,10 @@ def main_endpoint(read: Results) -> Iterator[Fields]:
 
 
 def _real(read: Results) -> list[Group]:
-    """The groups that were scored on real radiographs; all where there are none."""
-    return [group for group in read.scored() if group[0] not in read.drawn] or read.scored()
+    """The groups that were scored on real radiographs and are not set apart; all where there are none."""
+    apart = [group for group in read.scored() if read.study.set_apart(group[0])]
+    shown = [group for group in read.scored() if group[0] not in read.drawn and group not in apart]
+    return shown or read.scored()
 
 
 def average_precision(read: Results) -> Table:

@@ -8,23 +8,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cxrbench.datasets.split import fold_of
 from cxrbench.evidence.record import processors_in_words
 from cxrbench.results import subgroups
 from cxrbench.results.kept import Scores
 from cxrbench.results.literature import BASELINE_COLUMNS, compare_with_literature, read_baselines
 from cxrbench.results.pairs import ARITHMETIC, PRECISION, arithmetic, contrasts, margins_of, pairs, powers
 from cxrbench.statistics import f1_search
-from cxrbench.statistics.components import spread
+from cxrbench.statistics.components import MIN_SEEDS, SPREAD_COLUMNS, spread
 from cxrbench.statistics.estimates import CellEstimate
+from cxrbench.statistics.folds import FOLD_COLUMNS, SPLIT, fold_sources, pooled_spread
 from cxrbench.statistics.metrics import COMPARED, DEFINITIONS
 from cxrbench.statistics.parity import parity
 from cxrbench.statistics.power import power_table
 from cxrbench.statistics.shares import shares
-from cxrbench.statistics.sources import MIN_RUNS, sources
+from cxrbench.statistics.sources import MIN_RUNS, SETTING, SOURCE_COLUMNS, sources
 from cxrbench.study.config import NihSource, Study
 from cxrbench.study.names import Cell
 
 ScoresByCell = Mapping[Cell, Scores]
+POOLED_FOLDS = "folds"  # in place of a dataset's name
 
 
 def with_spreads(scored: ScoresByCell, cells: Sequence[Cell]) -> tuple[dict[Cell, Scores], pd.DataFrame]:
@@ -88,6 +91,8 @@ def comparison_tables(
     contrasted = _contrasts(estimates, ok, study)
     unaveraged = {cell: scores.last for cell, scores in scored.items() if scores.last}
     contrasted = with_last(contrasted, _contrasts(unaveraged, ok, study))
+    cross_fitted = cross_fitted_networks(estimates, study)
+    of_folds = _of_folds(cross_fitted)
     return {
         "parity": _parity(estimates, ok, study),
         "contrasts": contrasted,
@@ -96,8 +101,10 @@ def comparison_tables(
         "pairs": paired,
         "shares": shares(paired[~paired["dataset"].isin(drawn)]),
         "spread": spreads,
-        "sources": _sources(scored, ok, study),
-        "power": power_table(without_emulation(spreads, study), margins_of(study)),
+        "sources": pd.concat([_sources(scored, ok, study), _splits(of_folds)], ignore_index=True),
+        "folds": of_folds,
+        "folds_pooled": _pooled(cross_fitted),
+        "power": power_table(not_set_apart(spreads, study), margins_of(study)),
         "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, metrics, study, baselines),
@@ -113,9 +120,12 @@ def with_last(contrasted: pd.DataFrame, unaveraged: pd.DataFrame) -> pd.DataFram
     return contrasted.merge(renamed, on=keys, how="left", validate="one_to_one")
 
 
-def without_emulation(table: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """The rows of settings that emulate nothing: arms of a block nearly repeat one another's runs."""
-    return table[~table["dataset"].isin([name for name in table["dataset"].unique() if study.emulates(name)])]
+def not_set_apart(table: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """The rows of settings that emulate nothing and are in no block: arms nearly repeat one another's runs,
+    and folds have other test patients."""
+    return table[
+        ~table["dataset"].isin([name for name in table["dataset"].unique() if study.set_apart(name)])
+    ]
 
 
 def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -137,6 +147,56 @@ def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.Data
     ran_on = dict(zip(real["cell"], real["processor"], strict=True))
     arms = [name for name in enough if study.dataset(name.split("/")[0]).block]
     return sources(most, blocks_of_settings(enough, study, ran_on), repeats=arms)
+
+
+CrossFitted = dict[tuple[str, str], list[dict[int, CellEstimate]]]
+
+
+def cross_fitted_networks(estimates: Mapping[Cell, CellEstimate], study: Study) -> CrossFitted:
+    """The runs by seed of every fold of each network and platform, of the seeds that all folds have; without
+    those that lack a fold or have fewer than ``MIN_SEEDS`` such seeds."""
+    designs: dict[tuple[str, str, str], dict[int, dict[int, CellEstimate]]] = {}
+    numbers: dict[tuple[str, str, str], int] = {}
+    for cell, run in estimates.items():
+        source = study.dataset(cell.dataset)
+        if fold := fold_of(getattr(source, "split", None) or ""):
+            alike = str({**source.settings(), "recipe": source.recipe, "split": f"of-{fold[1]}"})
+            design = (cell.architecture, cell.platform, alike)
+            designs.setdefault(design, {}).setdefault(fold[0], {})[cell.seed] = run
+            numbers[design] = fold[1]
+    whole: CrossFitted = {}
+    for design, folds in designs.items():
+        shared = sorted(set.intersection(*map(set, folds.values())))
+        if len(folds) == numbers[design] and len(shared) >= MIN_SEEDS:
+            whole[design[0], design[1]] = [{seed: folds[k][seed] for seed in shared} for k in sorted(folds)]
+    return whole
+
+
+def _of_folds(cross_fitted: CrossFitted) -> pd.DataFrame:
+    """The variance by source over folds (folds.csv): of each network a row per source."""
+    parts = [
+        fold_sources(folds).assign(architecture=network, platform=platform)
+        for (network, platform), folds in cross_fitted.items()
+    ]
+    columns = ["architecture", "platform", *FOLD_COLUMNS]
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _splits(of_folds: pd.DataFrame) -> pd.DataFrame:
+    """The split's rows of folds.csv as rows of sources.csv, for the patients of one fold."""
+    rows = of_folds[of_folds["source"] == SPLIT]
+    named = rows.assign(metric="endpoint", source=SETTING, setting=SPLIT, network=rows["architecture"])
+    return named.assign(sd=rows["variance"].clip(lower=0) ** 0.5, settings=rows["folds"])[SOURCE_COLUMNS]
+
+
+def _pooled(cross_fitted: CrossFitted) -> pd.DataFrame:
+    """AUROC over the patients of all folds together (folds_pooled.csv), columns of spread.csv."""
+    runs = {
+        Cell(POOLED_FOLDS, network, platform, seed): [fold[seed] for fold in folds]
+        for (network, platform), folds in cross_fitted.items()
+        for seed in folds[0]
+    }
+    return pooled_spread(runs) if runs else pd.DataFrame(columns=SPREAD_COLUMNS)
 
 
 def blocks_of_settings(

@@ -187,15 +187,15 @@ def arithmetic(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping
         if block and arm in (*PLATFORMS, *ORDERS):
             arms = blocks.setdefault((block, cell.architecture, cell.platform), {})
             arms.setdefault(arm, {})[cell.seed] = scores
-    datasets: dict[str, str] = {
-        study.recipe(dataset).arithmetic: dataset
+    datasets: dict[tuple[str | None, str], str] = {
+        (study.dataset(dataset).block, study.recipe(dataset).arithmetic): dataset
         for dataset in study.datasets
-        if study.dataset(dataset).block
     }
     rows = []
-    for (_, network, platform), arms in blocks.items():
+    for (block, network, platform), arms in blocks.items():
         if len(arms) == len((*PLATFORMS, *ORDERS)):
-            shared = _on_one_processor(ran_on, [f"{datasets[arm]}/{network}/{platform}" for arm in arms])
+            names = [f"{datasets[block, arm]}/{network}/{platform}" for arm in arms]
+            shared = _on_one_processor(ran_on, names)
             seeds = sorted(shared.intersection(*arms.values()))
             sides = [{seed: arms[arm][seed] for seed in seeds} for arm in (*PLATFORMS, *ORDERS)]
             if len(seeds) >= MIN_SEEDS:

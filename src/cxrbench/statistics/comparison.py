@@ -145,10 +145,7 @@ def compare_runs(
     """
     for name, value in (("margin", margin), ("label_margin", label_margin)):
         if not 0 < value < 0.5:
-            raise UserError(
-                f"{name} {value:g}: a margin is above zero and below 0.5, the distance from chance to a "
-                "perfect AUROC; give such a number"
-            )
+            raise UserError(f"{name} {value:g}: a margin is above 0 and below 0.5; give such a number")
     of_b = columns if columns_of_b is None else columns_of_b
     mapped = zip((a, b), names, (columns, of_b), strict=True)
     sides = [read_runs(source, name, of_side, logits, findings) for source, name, of_side in mapped]

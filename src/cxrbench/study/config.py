@@ -288,8 +288,9 @@ class Study(Strict):
         )
         return list(dict.fromkeys(cells))
 
-    def emulates(self, dataset: str) -> bool:
-        """Whether a dataset is an arm of a block, or its recipe emulates another device's rounding."""
+    def set_apart(self, dataset: str) -> bool:
+        """Whether a dataset is part of a block, or its recipe emulates another device's rounding: tables and
+        figures of all settings leave it out."""
         recipe = self.recipe(dataset)
         own = (recipe.arithmetic, recipe.emulated_weights) == ("own", "fp32")
         return not own or self.dataset(dataset).block is not None

@@ -17,7 +17,8 @@ class _Packable(Strict):
 
     block: str | None = Field(
         None,
-        description="compared with datasets of this block alone, on seeds whose two runs shared a processor",
+        description="compared with datasets of this block alone, on seeds whose two runs shared a processor; "
+        "tables and figures of all settings leave them out",
     )
 
     @property
