@@ -234,6 +234,13 @@ def _mapped(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
+_NARROWER = (
+    (0, 1, 2, 3, 4, 6, 7),
+    (0, 3, 4, 6, 7),
+    (0, 3, 4, 6),
+)  # columns that are kept, the first that fit
+
+
 def _in_a_terminal(comparison: Comparison) -> list[str]:
     """The lines of a comparison: the answer, what to know before it is used, the table, and why."""
     from cxrbench.statistics import compare_words as words
@@ -243,7 +250,10 @@ def _in_a_terminal(comparison: Comparison) -> list[str]:
     head, rows = words.shown_table(comparison)
     shown = _laid_out(head, rows)
     if (whole_width := len(shown[0])) > terminal_width():
-        shown = _laid_out(head, rows, kept := (0, 3, 4, 6))
+        tables = {kept: _laid_out(head, rows, kept) for kept in _NARROWER}
+        kept, shown = next(
+            (of for of in tables.items() if len(of[1][0]) <= terminal_width()), [*tables.items()][-1]
+        )
         hidden = ", ".join(name for k, name in enumerate(head) if k not in kept)
         shown += [
             "",
