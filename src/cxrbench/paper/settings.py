@@ -75,5 +75,5 @@ def _real(read: Results) -> pd.DataFrame:
 
 
 def seeds(read: Results) -> pd.DataFrame:
-    """The number of scored seeds of each setting on radiographs."""
-    return _real(read).groupby(GROUP, sort=False).size().rename("seeds").reset_index()
+    """The number of scored seeds of each setting on radiographs that is not set apart."""
+    return read.not_set_apart(_real(read)).groupby(GROUP, sort=False).size().rename("seeds").reset_index()

@@ -47,8 +47,11 @@ _PROCESSORS = "Run on"  # the row that says over which processors a column pools
 
 
 def dataset_counts(read: Results) -> Table:
-    """Images, patients, positive images per finding and split; datasets of the same images together."""
-    identities = {name: data for name in read.cells["dataset"].unique() if (data := read.identity(name))}
+    """Images, patients, positive images per finding and split; datasets of the same images together, without
+    folds of cross-fitting."""
+    names = read.cells["dataset"].unique()
+    shown = [name for name in names if not read.study.set_apart(name)] or names
+    identities = {name: data for name in shown if (data := read.identity(name))}
     findings = list(dict.fromkeys(name for data in identities.values() for name in data.positive_images))
     same: dict[tuple[Any, ...], list[str]] = {}
     for dataset, identity in identities.items():
@@ -252,6 +255,8 @@ def subgroups_of_cells(read: Results) -> Iterator[Fields]:
     cells = rows["cell"].str.rsplit("/", n=1).str[0]
     for (name, kind, value), seeds in rows.groupby([cells, "group", "value_of_group"], sort=False):
         group: Group = tuple(name.split("/"))  # type: ignore[assignment]
+        if read.study.set_apart(group[0]):
+            continue
         mean = read.of_mean(group, "auroc", f"macro, {kind} {value}", seeds)
         narrow = (mean["ci_high"] - mean["ci_low"] <= WIDEST).all()  # false for an unknown interval too
         without = f"without {names}" if (names := listed(seeds["left_out"])) else ""
@@ -269,7 +274,8 @@ def subgroups_of_cells(read: Results) -> Iterator[Fields]:
 
 def _parity_rows(read: Results, drawn: bool | None, floors: bool = False) -> Table:
     """Rows of pairs, one where no metric has an interval; of noise floors the main endpoint's size."""
-    rows = read.parity[(read.parity["kind"] == "noise floor") == floors]
+    rows = read.not_set_apart(read.parity)
+    rows = rows[(rows["kind"] == "noise floor") == floors]
     if drawn is not None:
         rows = rows[rows["drawn"] == drawn]
     rows = rows[rows["label"].isin([ENDPOINT] if floors else [ENDPOINT, MACRO, EVERY])]
