@@ -57,7 +57,7 @@ def drawn_parity(rows: pd.DataFrame) -> plt.Figure:
 
 def printed(rows: pd.DataFrame) -> pd.DataFrame:
     """The table of parity on real radiographs."""
-    return tables.parity_of_platforms(made_up(parity=rows, cells=NO_CELLS)).texts
+    return tables.parity_of_platforms(made_up(parity=rows, cells=NO_CELLS, study=STUDY)).texts
 
 
 # -- parity ----------------------------------------------------------------------------------------
@@ -85,14 +85,14 @@ def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataF
 
 
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:
-    drawn = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS)).texts
+    drawn = tables.parity_on_phantoms(made_up(parity=compared, cells=NO_CELLS, study=STUDY)).texts
     real = printed(compared)
     assert set(real["Dataset"]) == {RADIOGRAPHS} and set(drawn["Dataset"]) == {PHANTOMS}
     assert set(real["Platforms"]) == {"cpu - cuda"}
 
 
 def test_noise_floors_have_a_table_of_their_own(compared: pd.DataFrame) -> None:
-    floors = tables.noise_floors(made_up(parity=compared, cells=NO_CELLS)).texts
+    floors = tables.noise_floors(made_up(parity=compared, cells=NO_CELLS, study=STUDY)).texts
     assert set(floors["Dataset"]) == {RADIOGRAPHS, PHANTOMS}
     floor = floors[(floors["Platforms"] == "cpu - cpu") & (floors["Dataset"] == RADIOGRAPHS)].iloc[0]
     of_floor = "dataset == @RADIOGRAPHS and platform_b == 'cpu' and label == 'macro' and metric == 'auroc'"
@@ -122,7 +122,7 @@ def test_a_small_difference_keeps_two_digits_of_its_interval(compared: pd.DataFr
 
 def test_one_seed_on_each_platform_is_one_row_in_words() -> None:
     real = read_predictions(ROOT / "data/recorded" / CELL / "predictions.parquet")
-    cells = {Cell("nih", "a", platform, 0): estimate_cell(real) for platform in ("cpu", "cuda")}
+    cells = {Cell(RADIOGRAPHS, "a", platform, 0): estimate_cell(real) for platform in ("cpu", "cuda")}
     table = printed(parity(cells, Margins()).query("kind == 'platforms'"))
     assert list(table["Metric"]) == ["all"] and "a verdict needs 3 seeds" in table["Verdict"].item()
 
