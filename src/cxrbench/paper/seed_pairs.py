@@ -80,6 +80,15 @@ def behind_sources(read: Results) -> pd.DataFrame:
     return by_size.nlargest(1, "runs").reset_index()
 
 
+def seed_fractions(read: Results) -> pd.DataFrame:
+    """The seed's fraction of the variance of one run's main endpoint, by ``network``: a row per setting on
+    real radiographs with enough seeds."""
+    rows = read.not_set_apart(read.spread[~read.spread["drawn"]])
+    rows = rows[(rows["label"] == ENDPOINT) & (rows["metric"] == "auroc") & (rows["n_seeds"] >= MIN_RUNS)]
+    seed, patients = rows["seed_sd_beyond_patients"] ** 2, rows["patient_se"] ** 2
+    return pd.DataFrame({"network": rows["architecture"], "fraction": seed / (seed + patients)})
+
+
 def sources_on_more_patients(read: Results) -> pd.DataFrame:
     """The fractions of the endpoint's variance by source on as many test patients as the reproductions of
     CheXNet have, if both parts of patients shrink with their number and the seed's stays."""
@@ -242,6 +251,8 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     if platforms.empty:
         return pd.DataFrame()
     networks = [*platforms["architecture"]]
+    keys, f1 = ["architecture", "dataset_a", "dataset_b"], read.contrasts.query("metric == 'f1_macro'")
+    of_f1 = platforms[keys].merge(f1, on=keys, how="left", validate="one_to_one")
     beyond = read.table("arithmetic").set_index("architecture").loc[networks]
     verdicts = {*platforms["verdict"]}
     unfinished = [network for network in declared if network not in networks]
@@ -269,6 +280,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             for row in beyond.itertuples()
         ),
         "last": each(text(last_difference(row), "difference") for row in platforms.itertuples()),
+        "f1": each(text(difference(row, "ci"), "difference") for row in of_f1.itertuples()),
         "second margin": SECOND_MARGIN,
         "second": (in_words(inside) or "no network") + " alone" * (0 < len(inside) < len(networks)),
         "spread": each(
