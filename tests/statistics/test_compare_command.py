@@ -277,6 +277,14 @@ def test_what_names_no_runs_is_said(folder: Path) -> None:
     assert "--columns photo: there is no such column to map; use image, " in unknown
 
 
+def test_equal_scores_are_a_copied_folder_or_said(folder: Path) -> None:
+    """Byte-identical predictions in another folder passed as equivalent without a word."""
+    shutil.copytree(folder / "a", folder / "copied")
+    printed = " ".join(must_work("compare", "a", "copied", cwd=folder).stdout.split())
+    assert "all scores of A and B are equal: was one folder copied?" in printed
+    assert "was one folder copied" not in must_work("compare", "a", "b", cwd=folder).stdout
+
+
 def test_a_narrow_terminal_is_told_which_columns_it_hides(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

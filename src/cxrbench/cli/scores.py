@@ -283,6 +283,8 @@ def power(
         return
     group = sources[0] if sources else None
     if patient_se is None:
+        if seed_sd or measured_on:
+            raise UserError("--seed-sd and --measured-on describe a spread of yours: add --patient-se")
         spreads = spreads_of(tables / "spread.csv", group or "", metric)
     elif patient_se + seed_sd == 0:
         raise UserError("--patient-se and --seed-sd are both zero: give one above zero")

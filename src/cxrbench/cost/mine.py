@@ -140,6 +140,10 @@ def must_be_gpu(prices: pd.DataFrame, instance: str) -> None:
 def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
     """A price for each instance to show: at the study's region and basis where the table has it."""
     devices = prices["accelerator"].map(DEVICES)
+    if not _trains(gpu := DEVICES[here["accelerator"]], network.precision):
+        raise UserError(
+            f"--gpu {here['instance']}: {gpu.name} has no {network.precision}; give --precision fp32"
+        )
     fits = devices.map(lambda device: _trains(device, network.precision), na_action="ignore").eq(True)
     rows = newest(by_the_hour(prices[fits]), pricing.as_of)
     rows = rows.assign(

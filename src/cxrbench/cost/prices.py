@@ -129,7 +129,8 @@ def accelerator_of(prices: pd.DataFrame, instance: str) -> str:
         return str(rows["accelerator"].iloc[0])
     reason = f"no price with instance '{instance}'"
     begins = prices["accelerator"].str.casefold().str.startswith(instance.casefold())
-    if holds := sorted(prices.loc[begins & ~prices["instance"].str.startswith("ml."), "instance"].unique()):
+    rented = prices[begins & ~prices["instance"].str.startswith("ml.")].sort_values("usd_per_hour")
+    if len(holds := rented["instance"].unique()):
         named = ", ".join(holds[:_LISTED])
         raise NoPrice(reason, f"{instance} is an accelerator; name an instance that has it: {named}")
     raise NoPrice(reason, f"add a row to prices.csv{nearest(instance, prices['instance'].unique())}")

@@ -1,5 +1,4 @@
-"""Do two sets of runs score the same? The difference of their means, its interval, a verdict, and what would
-settle it.
+"""Do two sets of runs score the same? Difference of the means, interval, verdict, and what would settle it.
 
 Each side is one training repeated with other seeds and scored on the same test images. The interval of the
 difference counts patients and runs together (:mod:`cxrbench.statistics.components`): runs with the same
@@ -12,8 +11,7 @@ even if it excludes zero; else *different* when its 95 % interval excludes zero;
 *cannot_tell* where there is no interval. F1 has no verdict: no margin of it has a reason.
 
 One run can be compared with a *reference* of several: it is *outside* when zero is outside the 95 % interval
-of its difference from their mean, as one more of them would be in one case of twenty, else *inside*. Patients
-and runs are counted together here too. What a reference would notice is part of the answer.
+of its difference from their mean, as one more of them would be in one case of twenty, else *inside*.
 """
 
 from __future__ import annotations
@@ -153,8 +151,11 @@ def compare_runs(
     chosen, notes = _against(*sides) if reference else _compared(*sides)
     first, second, more = aligned_runs(*chosen, common)
     scored = _scored(first, positive_patients), _scored(second, positive_patients)
-    numbered = first.numbered and second.numbered
-    return judged(*scored, (margin, label_margin), [*notes, *more], numbered, reference)
+    both = [[side[k].sample.scores for side in scored] for k in scored[0].keys() & scored[1].keys()]
+    if both and all(np.array_equal(one, two) for one, two in both):
+        more.append(f"all scores of {first.name} and {second.name} are equal: was one folder copied?")
+    of_both, paired = [*notes, *more], first.numbered and second.numbered
+    return judged(*scored, (margin, label_margin), of_both, paired, reference)
 
 
 def _against(run: Runs, reference: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
@@ -195,8 +196,7 @@ def _must_be_two(a: Runs, b: Runs) -> None:
         named = f"{a.name} and {b.name} are the same files, so nothing is compared"
     else:
         mine, other = same[0]
-        named = f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too"
-        named += f" ({len(same)} such files)"
+        named = f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too (of {len(same)})"
     raise UserError(f"{named}; give each side its own runs")
 
 
