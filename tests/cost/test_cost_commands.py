@@ -372,9 +372,17 @@ def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
     assert "trn1.2xlarge against g5.xlarge in us-east-1 at spot, undated (catalogue snapshot" in shown
     shown = unwrapped("cost", "decide", *FIVE, "--architecture", "mine", "--ratio", 0.5, 1.2)
     assert (
-        shown.startswith("It depends:") and "months to break even = porting / saved = 0.5 to never" in shown
+        shown.startswith("It depends:")
+        and "of its range only. Measure again." in shown
+        and "months to break even = porting / saved = 0.5 to never" in shown
     )
+    exact = ("--speeds", 250, 600, "--gpu", "g6e.xlarge")
+    bought = unwrapped("cost", "decide", *FIVE, "--architecture", "cnn", *exact)
+    assert "of its range only. Its ends are two prices: choose the one that you can buy." in bought
     assert "the port is complete, and paid for, on the first day; the second platform costs no" in shown
+    exact = ("--speeds", 250, 600, "--gpu", "g6e.xlarge")
+    bought = unwrapped("cost", "decide", *FIVE, "--architecture", "cnn", *exact)
+    assert "of its range only. Its ends are two prices: choose the one that you can buy." in bought
 
 
 @pytest.mark.parametrize(

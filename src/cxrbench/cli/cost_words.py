@@ -177,7 +177,12 @@ def _verdict(ratio: Ratio, decided: Decision) -> str:
     if decided.verdict == "not shown":
         return f"Not shown: {pays}, and no other ratio is known. Measure first."
     if decided.verdict == "depends":
-        return f"It depends: {pays} only. Measure the ratio again."
+        then = (
+            "Its ends are two prices: choose the one that you can buy"
+            if ratio.two_prices
+            else "Measure again"
+        )
+        return f"It depends: {pays} only. {then}."
     if decided.verdict == "port" and chip is None:
         return f"Port, if AWS supports training on your instance: {pays}."
     if decided.verdict == "stay" and decided.pays != "at neither end":

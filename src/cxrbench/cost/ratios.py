@@ -41,6 +41,7 @@ class Ratio:
     own: bool = False  # from a measurement of the user's: no other ratio decides for a port
     instance: str = ""  # the Trainium instance that it is of; empty: not named
     mixed: str = ""  # what differs between the two prices that it divides, such as "two regions"
+    two_prices: bool = False  # its ends are one measurement at two prices
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
@@ -202,7 +203,8 @@ def ratio_of_speeds(gpu: float, trainium: float, needed: pd.DataFrame, block: pd
         f"your {gpu:g} images/s on {row['instance_gpu']} and {trainium:g} on {row['instance']}, at {prices}"
     )
     named = {"hardware": row["accelerator"], "instance": row["instance"], "mixed": row["mixed"]}
-    return Ratio(min(ratios), max(ratios), "given", source, own=True, **named)
+    at_two = len(rows) > 1
+    return Ratio(min(ratios), max(ratios), "given", source, own=True, two_prices=at_two, **named)
 
 
 def preprint_at(prices: pd.DataFrame, pair: tuple[str, str], home: str) -> pd.DataFrame:

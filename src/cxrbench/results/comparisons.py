@@ -92,7 +92,7 @@ def comparison_tables(
     unaveraged = {cell: scores.last for cell, scores in scored.items() if scores.last}
     contrasted = with_last(contrasted, _contrasts(unaveraged, ok, study))
     cross_fitted = cross_fitted_networks(estimates, study)
-    of_folds = _of_folds(cross_fitted)
+    of_folds, by_source = _of_folds(cross_fitted), _sources(scored, ok, study)
     return {
         "parity": _parity(estimates, ok, study),
         "contrasts": contrasted,
@@ -101,7 +101,9 @@ def comparison_tables(
         "pairs": paired,
         "shares": shares(paired[~paired["dataset"].isin(drawn)]),
         "spread": spreads,
-        "sources": pd.concat([_sources(scored, ok, study), _splits(of_folds)], ignore_index=True),
+        "sources": pd.concat([by_source, _splits(of_folds)], ignore_index=True)
+        if len(of_folds)
+        else by_source,
         "folds": of_folds,
         "folds_pooled": _pooled(cross_fitted),
         "power": power_table(not_set_apart(spreads, study), margins_of(study)),
