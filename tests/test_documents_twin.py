@@ -149,8 +149,6 @@ FIXED = {  # place -> reason -> texts
                 "93 to 100 % of networks",
                 "a factor of two of the middle for 99 % or more",
                 "0.59 to 1.02 times",
-                "1.20 times the images/s of a g6e.xlarge",
-                "0.47 times for a p5.4xlarge, one H100",
             ),
             *("(4 networks", "was 3.0 to 8.4 times smaller"),
         ],
@@ -166,7 +164,6 @@ FIXED = {  # place -> reason -> texts
         "facts and steps are numbered": [
             *(
                 "Six facts",
-                "of fact 6",
                 "Steps 1 and 2 below",
                 "only step 4",
                 "the examples of steps 1 and 2.",
@@ -206,7 +203,8 @@ FOUND: dict[str, Any] = {}  # the twin's numbers, see the fixture
 
 def plain(markdown: str) -> str:
     """Markdown as one line without marks, comments, addresses, numbers of items and commands to type."""
-    marks = r"<!-- begin jobs.*?end jobs -->|<!--.*?-->|^ *```.*?^ *```|\]\([^)]*\)|[`*\[\]]|^#+ |^\d\. "
+    tables = r"<!-- begin (?:jobs|thresholds).*?end (?:jobs|thresholds) -->"
+    marks = rf"{tables}|<!--.*?-->|^ *```.*?^ *```|\]\([^)]*\)|[`*\[\]]|^#+ |^\d\. "
     return " ".join(re.sub(marks, "", markdown, flags=re.DOTALL | re.MULTILINE).split())
 
 

@@ -141,8 +141,10 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"above {trn2.min() / here['usd_per_hour']:.2f} to {row['price_ratio']:.2f} times the images/s of a "
         f"g5.xlarge**, on a {row['instance']}",
         f"({row['usd_per_hour']} USD an hour in {row['region']}, {row['usd_per_hour_gpu']} in",
-        f"reach {trn2.min() / g6e:.2f} times the images/s of a g6e.xlarge on demand. It",
-        f"{trn2.min() / h100:.2f} times for a p5.4xlarge, one H100, in its cheapest Capacity Block",
+        f"| g5.xlarge | {trn2.min() / here['usd_per_hour']:.2f} (on demand) | "
+        f"{row['price_ratio']:.2f} (spot) |",
+        f"| g6e.xlarge | {trn2.min() / g6e:.2f} (on demand) |",
+        f"| p5.4xlarge | {trn2.min() / h100:.2f} (capacity block) |",
         f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
         f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
         f"of the middle for {100 * quality['within_two'].min():.0f} % or more",

@@ -21,7 +21,7 @@ from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.entries import TEMPLATES, named_in_markdown, named_in_sentences
 from cxrbench.paper.ledger import CLAIMS
-from cxrbench.paper.practitioner import jobs_in_markdown
+from cxrbench.paper.practitioner import jobs_in_markdown, thresholds_in_markdown
 from cxrbench.paper.results import Results
 from cxrbench.paper.values import values_of
 from cxrbench.study.names import Cell
@@ -74,6 +74,7 @@ def _parts(read: Results) -> dict[str, str]:
         "main_claims": as_markdown(artifact.main_claims(read)),
         "experiments": artifact.as_sections(artifact.experiments(read)),
         "jobs": jobs_in_markdown(read),
+        "thresholds": thresholds_in_markdown(read),
     }
 
 

@@ -39,6 +39,7 @@ INSTANCES = (
 )
 PRICES = Path("data/prices.csv")
 GPU = "g5.xlarge"  # that ports are judged against
+ADVISED = (GPU, "g6e.xlarge", "g7e.2xlarge", "p5.4xlarge")  # whose thresholds stand in a table
 IMAGES, SCORED, EPOCHS, SPEED = 60_000, 6_000, 10, 250  # of the example; images/s in training
 FORWARD = 1 / 3  # of a training step's time, for an image that is scored
 PORTING_USD, RATIO, HORIZON_MONTHS = 20_000, 0.77, 12  # of the example; RATIO: Trainium's cost over the GPU's
@@ -116,14 +117,6 @@ def block_threshold(read: Results) -> pd.DataFrame:
     return cheapest_block(read_prices(PRICES), GPU, read.study.prices, instance)
 
 
-def block_of(read: Results, gpu: str) -> float | None:
-    """How many times the images/s of ``gpu`` that instance must reach, by its capacity block, to cost the
-    same."""
-    instance = next(iter(threshold(read)["instance"]), "")
-    row = cheapest_block(read_prices(PRICES), gpu, read.study.prices, instance)
-    return None if row.empty else float(row["price_ratio"].iloc[0])
-
-
 def inference_of_a_convnext(read: Results) -> pd.DataFrame:
     """The published speeds of a ConvNeXt's inference on Trainium2, a row per device."""
     rows = read_reported()
@@ -157,3 +150,23 @@ def jobs_in_markdown(read: Results) -> str:
     dates = ", ".join(sorted(set(rows["as_of"])))
     where = f"{pricing.region}, {pricing.basis.replace('_', ' ')}, {dates}"
     return f"{as_markdown(shown)}Prices: {where}.\n"
+
+
+def thresholds_in_markdown(read: Results) -> str:
+    """How many times the images/s of each advised GPU that instance must reach to cost the same, by its
+    capacity block and on spot, as a table in Markdown; empty where a price is missing."""
+    prices, pricing = read_prices(PRICES), read.study.prices
+    instance = next(iter(threshold(read)["instance"]), "")
+    rows = []
+    for gpu in ADVISED:
+        on_spot = thresholds(prices, gpu, pricing).query("instance == @instance")
+        block = cheapest_block(prices, gpu, pricing, instance)
+        if on_spot.empty or block.empty:
+            return ""
+        pair = {"Capacity Block": block.iloc[0], "spot": on_spot.iloc[0]}
+        cells = {
+            f"{instance}, {basis}": f"{row['price_ratio']:.2f} ({row['basis_gpu'].replace('_', ' ')})"
+            for basis, row in pair.items()
+        }
+        rows.append({"GPU (basis of its price)": gpu} | cells)
+    return as_markdown(pd.DataFrame(rows))
