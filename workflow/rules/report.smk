@@ -2,8 +2,8 @@
 
 TABLES = [
     *("cells", "metrics", "cost", "parity", "contrasts", "powers", "pairs", "shares", "spread"),
-    *("sources", "power", "f1_search", "subgroups", "literature", "prices", "ratios", "break_even"),
-    *("decisions", "arithmetic", "rooflines", "claims", "splits", "label_noise"),
+    *("sources", "folds", "folds_pooled", "power", "f1_search", "subgroups", "literature", "prices"),
+    *("ratios", "break_even", "decisions", "arithmetic", "rooflines", "claims", "splits", "label_noise"),
 ]
 MEASURED = files(
     RECORDED, "bench/*/*.json", "bench/*/*.csv", "audit/*.csv", "simulated/*.csv", "neuron/*/*/*.json"
