@@ -91,9 +91,17 @@ def test_a_network_is_cross_fitted_when_all_its_folds_have_three_seeds_in_common
         for number, runs in enumerate(folds, 1)
         for seed, run in runs.items()
     }
-    assert cross_fitted_networks(cells, study) == {("net", "cpu"): folds}
+    whole = {("reference-fp32", "net", "cpu"): folds}
+    assert cross_fitted_networks(cells, study) == whole
     other = {Cell("nih128-32px", "net", "cpu", seed): run for seed, run in folds[0].items()}
-    assert cross_fitted_networks(cells | other, study) == {("net", "cpu"): folds}
+    assert cross_fitted_networks(cells | other, study) == whole
+    rounded = {
+        name: of.model_copy(update={"recipe": "reference-bf16"}) for name, of in study.datasets.items()
+    }
+    both = {f"{name}-bf16": of for name, of in rounded.items()} | study.datasets
+    again = {Cell(f"{cell.dataset}-bf16", "net", "cpu", cell.seed): run for cell, run in cells.items()}
+    two = cross_fitted_networks(cells | again, study.model_copy(update={"datasets": both}))
+    assert two == whole | {("reference-bf16", "net", "cpu"): folds}, "one recipe replaced the other"
     for lacking in (cell for cell in cells if cell.dataset.endswith("fold3")):
         some = {cell: run for cell, run in cells.items() if cell != lacking}
         assert cross_fitted_networks(some, study) == {}, "two seeds in common"

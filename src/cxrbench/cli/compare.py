@@ -234,11 +234,8 @@ def _mapped(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-_NARROWER = (
-    (0, 1, 2, 3, 4, 6, 7),
-    (0, 3, 4, 6, 7),
-    (0, 3, 4, 6),
-)  # columns that are kept, the first that fit
+# Columns of a table that a narrow terminal keeps: the first that fit, or the last.
+_NARROWER = ((0, 1, 2, 3, 4, 6, 7), (0, 3, 4, 6, 7), (0, 3, 4, 6))
 
 
 def _in_a_terminal(comparison: Comparison) -> list[str]:
@@ -250,10 +247,10 @@ def _in_a_terminal(comparison: Comparison) -> list[str]:
     head, rows = words.shown_table(comparison)
     shown = _laid_out(head, rows)
     if (whole_width := len(shown[0])) > terminal_width():
-        tables = {kept: _laid_out(head, rows, kept) for kept in _NARROWER}
-        kept, shown = next(
-            (of for of in tables.items() if len(of[1][0]) <= terminal_width()), [*tables.items()][-1]
-        )
+        for kept in _NARROWER:
+            shown = _laid_out(head, rows, kept)
+            if len(shown[0]) <= terminal_width():
+                break
         hidden = ", ".join(name for k, name in enumerate(head) if k not in kept)
         shown += [
             "",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,6 @@ from cxrbench.study.config import NihSource, Study
 from cxrbench.study.names import Cell
 
 ScoresByCell = Mapping[Cell, Scores]
-POOLED_FOLDS = "folds"  # in place of a dataset's name
 
 
 def with_spreads(scored: ScoresByCell, cells: Sequence[Cell]) -> tuple[dict[Cell, Scores], pd.DataFrame]:
@@ -151,36 +151,37 @@ def _sources(scored: ScoresByCell, cells: pd.DataFrame, study: Study) -> pd.Data
     return sources(most, blocks_of_settings(enough, study, ran_on), repeats=arms)
 
 
-CrossFitted = dict[tuple[str, str], list[dict[int, CellEstimate]]]
+CrossFitted = dict[tuple[str, str, str], list[dict[int, CellEstimate]]]
 
 
 def cross_fitted_networks(estimates: Mapping[Cell, CellEstimate], study: Study) -> CrossFitted:
-    """The runs by seed of every fold of each network and platform, of the seeds that all folds have; without
-    those that lack a fold or have fewer than ``MIN_SEEDS`` such seeds."""
-    designs: dict[tuple[str, str, str], dict[int, dict[int, CellEstimate]]] = {}
-    numbers: dict[tuple[str, str, str], int] = {}
+    """The runs by seed of every fold, of the seeds that all folds have, by the recipe, network and platform
+    that they share; without those that lack a fold or have fewer than ``MIN_SEEDS`` such seeds."""
+    designs: dict[tuple[Any, ...], dict[int, dict[int, CellEstimate]]] = {}
     for cell, run in estimates.items():
         source = study.dataset(cell.dataset)
         if fold := fold_of(getattr(source, "split", None) or ""):
-            alike = str({**source.settings(), "recipe": source.recipe, "split": f"of-{fold[1]}"})
-            design = (cell.architecture, cell.platform, alike)
-            designs.setdefault(design, {}).setdefault(fold[0], {})[cell.seed] = run
-            numbers[design] = fold[1]
+            number, count = fold
+            alike = str(source.settings() | {"split": ""})
+            design = (source.recipe, cell.architecture, cell.platform, count, alike)
+            designs.setdefault(design, {}).setdefault(number, {})[cell.seed] = run
     whole: CrossFitted = {}
-    for design, folds in designs.items():
+    for (*named, count, _), folds in designs.items():
         shared = sorted(set.intersection(*map(set, folds.values())))
-        if len(folds) == numbers[design] and len(shared) >= MIN_SEEDS:
-            whole[design[0], design[1]] = [{seed: folds[k][seed] for seed in shared} for k in sorted(folds)]
+        if len(folds) == count and len(shared) >= MIN_SEEDS:
+            recipe, network, platform = named
+            runs = [{seed: folds[number][seed] for seed in shared} for number in sorted(folds)]
+            whole[recipe, network, platform] = runs
     return whole
 
 
 def _of_folds(cross_fitted: CrossFitted) -> pd.DataFrame:
     """The variance by source over folds (folds.csv): of each network a row per source."""
     parts = [
-        fold_sources(folds).assign(architecture=network, platform=platform)
-        for (network, platform), folds in cross_fitted.items()
+        fold_sources(folds).assign(recipe=recipe, architecture=network, platform=platform)
+        for (recipe, network, platform), folds in cross_fitted.items()
     ]
-    columns = ["architecture", "platform", *FOLD_COLUMNS]
+    columns = ["recipe", "architecture", "platform", *FOLD_COLUMNS]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
@@ -192,10 +193,11 @@ def _splits(of_folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _pooled(cross_fitted: CrossFitted) -> pd.DataFrame:
-    """AUROC over the patients of all folds together (folds_pooled.csv), columns of spread.csv."""
+    """AUROC over the patients of all folds together (folds_pooled.csv), columns of spread.csv, of which
+    ``dataset`` names the recipe."""
     runs = {
-        Cell(POOLED_FOLDS, network, platform, seed): [fold[seed] for fold in folds]
-        for (network, platform), folds in cross_fitted.items()
+        Cell(recipe, network, platform, seed): [fold[seed] for fold in folds]
+        for (recipe, network, platform), folds in cross_fitted.items()
         for seed in folds[0]
     }
     return pooled_spread(runs) if runs else pd.DataFrame(columns=SPREAD_COLUMNS)

@@ -151,11 +151,11 @@ def compare_runs(
     chosen, notes = _against(*sides) if reference else _compared(*sides)
     first, second, more = aligned_runs(*chosen, common)
     scored = _scored(first, positive_patients), _scored(second, positive_patients)
-    both = [[side[k].sample.scores for side in scored] for k in scored[0].keys() & scored[1].keys()]
-    if both and all(np.array_equal(one, two) for one, two in both):
+    pairs = [[side[k].sample.scores for side in scored] for k in scored[0].keys() & scored[1].keys()]
+    if pairs and all(np.array_equal(of_a, of_b) for of_a, of_b in pairs):
         more.append(f"all scores of {first.name} and {second.name} are equal: was one folder copied?")
-    of_both, paired = [*notes, *more], first.numbered and second.numbered
-    return judged(*scored, (margin, label_margin), of_both, paired, reference)
+    numbered = first.numbered and second.numbered
+    return judged(*scored, (margin, label_margin), [*notes, *more], numbered, reference)
 
 
 def _against(run: Runs, reference: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
@@ -196,8 +196,8 @@ def _must_be_two(a: Runs, b: Runs) -> None:
         named = f"{a.name} and {b.name} are the same files, so nothing is compared"
     else:
         mine, other = same[0]
-        named = f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too (of {len(same)})"
-    raise UserError(f"{named}; give each side its own runs")
+        named = f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too"
+    raise UserError(f"{named} (files in common: {len(same)}); give each side its own runs")
 
 
 def _scored(side: Runs, positive_patients: int) -> dict[int, CellEstimate]:
