@@ -197,7 +197,7 @@ def _must_be_two(a: Runs, b: Runs) -> None:
     else:
         mine, other = same[0]
         named = f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too"
-    raise UserError(f"{named} (files in common: {len(same)}); give each side its own runs")
+    raise UserError(f"{named}; give each side its own runs")
 
 
 def _scored(side: Runs, positive_patients: int) -> dict[int, CellEstimate]:
