@@ -375,7 +375,7 @@ def priced() -> dict[str, Any]:
     pairs = product(("g5.xlarge", "g5.2xlarge"), regions)
     spot = [usd("trn1.2xlarge", "spot", at) / usd(gpu, "spot", at) * usd(gpu) / trn1 for gpu, at in pairs]
     speeds = pd.read_csv(ROOT / "data/reported.csv").set_index(["architecture", "target"]).images_per_second
-    hours = (60_000 + 6_000 / 3) * 10 / 250 / 3600  # the example's job: scoring takes a third of training
+    hours = (60_000 + 6_000 / 3) * 10 / 600 / 3600  # the example's job: scoring takes a third of training
     trn2, block = (usd("trn2.3xlarge", basis, "ap-southeast-4") for basis in ("spot", "capacity_block"))
     return {
         **ends("preprint", *STATED),

@@ -104,7 +104,7 @@ def test_interruptions_on_spot_stand_beside_the_hours_of_the_named_gpu() -> None
 def test_a_price_for_any_network_is_one_page() -> None:
     mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10, "--gpu-images-per-second", 100)
     done = must_work(*mine)
-    assert done.stdout.startswith(ENDED) and len(done.stdout.splitlines()) <= 34
+    assert done.stdout.startswith(ENDED) and len(done.stdout.splitlines()) <= 36
     shown = " ".join(done.stdout.split())
     pays = "On trn2.3xlarge Trainium pays only above 6.45 times the images/s of g5.xlarge (645 images/s): "
     assert f"{pays}2.74 USD/h (spot, ap-southeast-4, undated) over 0.425 USD/h (spot, us-east-1," in shown
@@ -125,7 +125,7 @@ def test_a_price_for_any_network_is_one_page() -> None:
     assert OF_ITS_BATCH not in shown and shown.endswith("add --why.")
     assert OF_ITS_BATCH in unwrapped(*mine, "--why")
     table = json.loads(must_work(*mine, "--json").stdout)
-    assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 7
+    assert {row["kind"] for row in table} == {"given", "projected", None} and len(table) == 8
     assert "100 images/s are below the 781 to 1,197 that timm's speed predicts" in shown
     assert re.search(r"The newest of these prices is \d+ days old \(2026-07-22\)", shown)
     assert "MB/s" not in shown, "the images fit on the instances' own disks"
@@ -152,6 +152,7 @@ def test_your_speed_counts_for_every_instance_with_that_gpu_and_other_regions_ar
     (trn1,) = re.findall(r"^trn1\.2xlarge.*(?:\n .*)?", shown, re.M)
     (g6,) = re.findall(r"^g6\.xlarge.*", shown, re.M)
     assert "us-east-1" in trn1 and "us-east" not in g6, "prices of another region are named"
+    assert "hightpu" not in shown, "only Trainium is shown at a price of another region"
 
 
 def test_a_decision_takes_a_gpu_that_is_priced_elsewhere_and_prints_no_minus_zero() -> None:

@@ -236,10 +236,10 @@ def test_a_given_speed_stands_on_its_own_instance_and_what_timm_did_not_time_is_
 def test_only_what_fits_the_job_is_shown(prices):
     for precision in ("fp32", "bf16"):
         table = priced_mine(prices, precision=precision, speed=None)
-        assert len(table) <= 7 and not table.index.str.contains("inf2|48xlarge|32xlarge").any()
+        assert len(table) <= 8 and not table.index.str.contains("inf2|48xlarge|32xlarge").any()
         assert ("g4dn.xlarge" in table.index) == (precision == "fp32"), "a T4 computes in fp16"
     eight = priced_mine(prices, gpu="p5.48xlarge", speed=None)
-    assert eight.index[0] == "p5.48xlarge" and len(eight) == 7
+    assert eight.index[0] == "p5.48xlarge" and len(eight) == 8
 
 
 def test_one_gpu_and_several_stand_together_and_several_share_the_hours(prices):

@@ -48,9 +48,9 @@ def test_the_page_follows_prices_and_speeds(tmp_path: Path, monkeypatch) -> None
     prices.loc[here, "usd_per_hour"] = "2.012"
     prices.to_csv(dearer, index=False)
     monkeypatch.setattr(practitioner, "PRICES", dearer)
-    assert "g5.xlarge (2.01)" in jobs_in_markdown(read)
+    assert "g5.xlarge (2.01; spot 0.42)" in jobs_in_markdown(read)
     changed = {key: str(one) for key, one in values_of(read, ["example/usd", "example/runs"]).items()}
-    assert changed == {"example/usd": "1.39", "example/runs": "14,430"}, "twice the price"
+    assert changed == {"example/usd": "0.58", "example/runs": "34,631"}, "twice the price"
 
 
 def test_a_key_is_named_where_it_is_printed_and_where_it_decides() -> None:
@@ -79,7 +79,7 @@ def test_the_template_has_no_number_that_was_found(monkeypatch) -> None:
 def test_the_advice_follows_from_the_table(prices) -> None:
     """The cheapest by the geometric middle of its range, and which instances end the largest job in a day."""
     template = (ROOT / "paper/documents/docs/practitioner.md.jinja").read_text(encoding="utf-8")
-    assert "geometric mean of the ends of each range" in template and "The middle of" not in template
+    assert "geometric mean of the ends of its range" in template and "The middle of" not in template
     table = jobs_table(prices, Pricing()).set_index(["job", "instance"])
     for job in ("small", "large", "very large"):
         assert table.loc[job]["usd_middle"].idxmin() == "g6e.xlarge", job
@@ -102,10 +102,19 @@ def test_the_advice_follows_from_the_table(prices) -> None:
         < 1.2 * table.loc[("large", "g6e.xlarge"), "usd_middle"]
     )
     words = said()
-    first = PAGE.read_text().split("<!-- begin jobs -->")[0].splitlines()
-    named = {name for line in first[2:12] for name in re.findall(r"\b[gp]\d\w*\b", line)}
-    assert named >= {"g5", "g6e", "p4d", "p5"}
-    assert "a g6e.xlarge or a g7e.2xlarge, again at about" in words and "to finish within a day" in words
+    first = PAGE.read_text().split("<!-- begin jobs -->")[0]
+    assert {*re.findall(r"\b[gp]\d\w*\b", first)} >= {"g5", "g6e", "p4d", "p5"}
+    assert "| a g6e.xlarge or a g7e.2xlarge | Again they cost about the same." in words
+    assert "is likely to finish the very large job within a day" in words
+    usd = table["hours_middle"] * table["spot"]  # by job and instance
+    single = table["accelerators"] == 1
+    for job in ("small", "large", "very large"):
+        assert usd[job].idxmin() == "p4d.24xlarge" and usd[single][job].idxmin() == "g6e.xlarge", job
+    assert "a g6e.xlarge remains the cheapest single GPU of those that have one" in words
+    assert "eight of a p4d.24xlarge are cheaper still" in words
+    example, speeds = practitioner.SPEED, table.loc[("small", "g5.xlarge")]
+    seen = 120_000 * 20 / 3600
+    assert seen / speeds["hours_high"] < example < seen / speeds["hours_low"], "as `cost mine` projects"
     for job in ("large", "very large"):  # by `cost mine` with a volume for the g6e; without one here
         g7e, g6e = table.loc[(job, "g7e.2xlarge")], table.loc[(job, "g6e.xlarge")]
         assert 1 < g7e["usd_middle"] / g6e["usd_middle"] < 1.1
@@ -122,7 +131,7 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         for name in NETWORKS
         for precision in ("bf16", "fp32")
     ]
-    hours = 10 * (60_000 + 6_000 / 3) / 250 / 3600
+    hours = 10 * (60_000 + 6_000 / 3) / 600 / 3600
     usd = hours * here["usd_per_hour"]
     row = thresholds(prices, "g5.xlarge", Pricing()).iloc[0]
     quality = leave_one_card_out()

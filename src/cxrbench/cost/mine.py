@@ -30,7 +30,8 @@ from cxrbench.neuron.rules import Setting
 from cxrbench.study.config import Pricing, Study
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
-_MOST_ROWS = 7
+_MOST_ROWS = 8
+_HERE = 2  # of how near a price is: it is of the region, which counts more than the basis
 _SCORED = 1 / 3  # of a training image: forward alone
 EBS_USD = 0.08  # a GB and month of a gp3 volume, us-east-1: gitlab-org docker-machine, merge request 45
 EBS_MB_S = (
@@ -112,9 +113,9 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     """Hours and USD of ``training`` on at most :data:`_MOST_ROWS` instances that fit it.
 
     The named GPU instance comes first, then the cheapest with several of its GPUs, then Trainium (what AWS
-    supports before what it no longer does), then the cheapest instance of each other GPU with no more
-    accelerators than the named one. Hours are at measured speeds (``kind`` given or proxy), else between two
-    scalings of timm's published one, else at least those at the documented peak, on Trainium without
+    supports before what it no longer does), then the region's cheapest instance of each other GPU with no
+    more accelerators than the named one. Hours are at measured speeds (``kind`` given or proxy), else between
+    two scalings of timm's published one, else at least those at the documented peak, on Trainium without
     compilation. ``price_ratio``: how much faster than the named GPU it must be to cost the same; NaN where
     the prices differ in region or basis. ``usd_*`` include ``usd_volume``, a network volume for the packed
     images over these hours, where the instance's own disk (``disk_gb``, NaN: not known) does not hold them.
@@ -151,10 +152,11 @@ def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: N
         named=rows["instance"] == here["instance"],
         neuron=rows["accelerator"].map(lambda name: DEVICES[name].family == "neuron"),
         trains=rows["accelerator"].map(lambda name: DEVICES[name].training == "yes"),
-        near=(rows["region"] == pricing.region).astype(int) * 2 + (rows["basis"] == pricing.basis),
+        near=(rows["region"] == pricing.region).astype(int) * _HERE + (rows["basis"] == pricing.basis),
         region=regions(rows),
     )
     rows = rows[rows["several"] | (rows["accelerators"] <= here["accelerators"])]
+    rows = rows[rows["named"] | rows["neuron"] | (rows["near"] >= _HERE)]
     order = ["named", "several", "neuron", "trains", "near", "usd_per_hour"]
     rows = rows.sort_values(order, ascending=[False] * 5 + [True], kind="stable")
     return rows.drop_duplicates(["accelerator", "several"]).head(_MOST_ROWS)

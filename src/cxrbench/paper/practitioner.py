@@ -3,7 +3,7 @@
 import math
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -40,15 +40,17 @@ INSTANCES = (
 PRICES = Path("data/prices.csv")
 GPU = "g5.xlarge"  # that ports are judged against
 ADVISED = (GPU, "g6e.xlarge", "g7e.2xlarge", "p5.4xlarge")  # whose thresholds stand in a table
-IMAGES, SCORED, EPOCHS, SPEED = 60_000, 6_000, 10, 250  # of the example; images/s in training
+IMAGES, SCORED, EPOCHS, SPEED = 60_000, 6_000, 10, 600  # of the example; images/s in training
 FORWARD = 1 / 3  # of a training step's time, for an image that is scored
 PORTING_USD, RATIO, HORIZON_MONTHS = 20_000, 0.77, 12  # of the example; RATIO: Trainium's cost over the GPU's
 
 
 def jobs_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     """A row per job and instance: hours and USD of its training images, at timm's speeds as scaled by
-    :func:`~cxrbench.cost.published.published_speed`; ``*_middle`` is the geometric middle."""
+    :func:`~cxrbench.cost.published.published_speed`; ``*_middle`` is the geometric middle,
+    ``spot`` the USD per hour of ``spot_as_of``, NaN and empty where none is known."""
     rows = []
+    spot = {instance: _on_spot(prices, instance, pricing) for instance in INSTANCES}
     for job in JOBS:
         for instance in INSTANCES:
             rate = price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
@@ -59,10 +61,19 @@ def jobs_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
             middle, usd = math.sqrt(low * high), float(rate["usd_per_hour"])
             rows.append(
                 {"job": job.size, "instance": instance, "usd_per_hour": usd, "as_of": rate["as_of"]}
+                | {"accelerators": rate["accelerators"]}
+                | spot[instance]
                 | {"hours_low": low, "hours_high": high, "hours_middle": middle, "usd_low": low * usd}
                 | {"usd_high": high * usd, "usd_middle": middle * usd}
             )
     return pd.DataFrame(rows)
+
+
+def _on_spot(prices: pd.DataFrame, instance: str, pricing: Pricing) -> dict[str, Any]:
+    with suppress(NoPrice):
+        rate = price(prices, instance, pricing.region, "spot", pricing.as_of)
+        return {"spot": float(rate["usd_per_hour"]), "spot_as_of": rate["as_of"]}
+    return {"spot": math.nan, "spot_as_of": ""}
 
 
 def jobs(read: Results) -> pd.DataFrame:
@@ -74,8 +85,21 @@ def jobs(read: Results) -> pd.DataFrame:
 
 def cheapest_jobs(read: Results) -> pd.DataFrame:
     """The row of each job's cheapest instance, by the geometric middle of its range."""
+    return _cheapest(jobs(read), "usd_middle")
+
+
+def cheapest_jobs_on_spot(read: Results) -> pd.DataFrame:
+    """The row of each job's cheapest instance at spot prices: of all (``several``), and of single GPUs."""
     rows = jobs(read)
-    return rows if rows.empty else rows.loc[rows.groupby("job")["usd_middle"].idxmin()]
+    if rows.empty:
+        return rows
+    rows = rows.dropna(subset="spot").assign(usd_middle=lambda of: of["hours_middle"] * of["spot"])
+    one = rows[rows["accelerators"] == 1]
+    return pd.concat([_cheapest(of, "usd_middle").assign(several=of is rows) for of in (rows, one)])
+
+
+def _cheapest(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    return rows if rows.empty else rows.loc[rows.groupby("job")[column].idxmin()]
 
 
 def named_or(instances: pd.Series) -> str:
@@ -137,19 +161,19 @@ def _time(low: float, high: float) -> str:
 def jobs_in_markdown(read: Results) -> str:
     """The table of jobs and instances in Markdown, with region and date of its prices."""
     rows, pricing = jobs(read), read.study.prices
-    shown = pd.DataFrame({"instance (USD/h)": [
-        f"{row.instance} ({row.usd_per_hour:.2f})"
-        for row in rows.drop_duplicates("instance").itertuples()
-    ]})  # fmt: skip
+    instances = rows.drop_duplicates("instance")
+    on_spot = instances["spot"].map("; spot {:.2f}".format).where(instances["spot"].notna(), "")
+    rates = instances["instance"] + " (" + instances["usd_per_hour"].map("{:.2f}".format) + on_spot + ")"
+    shown = pd.DataFrame({"instance (USD/h)": [*rates]})
     for job in JOBS:
         named = f"{job.size}: {job.images:,} x {job.pixels} px, {job.epochs} epochs, {job.network}"
         shown[named] = [
             f"{_time(row.hours_low, row.hours_high)}, {text(Range(row.usd_low, row.usd_high), 'short')} USD"
             for row in rows[rows["job"] == job.size].itertuples()
         ]
-    dates = ", ".join(sorted(set(rows["as_of"])))
+    dates, on_spot = (", ".join(sorted({*rows[name]} - {""})) for name in ("as_of", "spot_as_of"))
     where = f"{pricing.region}, {pricing.basis.replace('_', ' ')}, {dates}"
-    return f"{as_markdown(shown)}Prices: {where}.\n"
+    return f"{as_markdown(shown)}Prices: {where}; spot: {on_spot or 'none'}.\n"
 
 
 def thresholds_in_markdown(read: Results) -> str:
