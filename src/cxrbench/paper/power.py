@@ -4,10 +4,10 @@ import pandas as pd
 
 from cxrbench.paper.formats import Columns, Table, table
 from cxrbench.paper.results import Results
-from cxrbench.paper.seed_pairs import arms_compared
+from cxrbench.paper.seed_pairs import ARMS, arms_compared
 from cxrbench.results import simulated
 from cxrbench.results.literature import reproductions
-from cxrbench.results.pairs import PRECISION
+from cxrbench.results.pairs import MOST_SEEDS, PLATFORMS, PRECISION
 from cxrbench.statistics.components import POWER
 from cxrbench.statistics.metrics import METRICS, as_title
 from cxrbench.statistics.parity import family_counts
@@ -71,9 +71,37 @@ def patients_by_recipe(read: Results) -> pd.DataFrame:
     return anew.assign(fixed=fixed["patients"])[: 0 if seeds_to_see(read).empty else None]
 
 
+def what_runs_share(read: Results) -> Table:
+    """Power and seeds by what the two runs of a seed have in common: in two precisions, and in the emulated
+    arithmetic of two platforms."""
+    rows = seeds_needed(read)
+    sides = rows[["dataset_a", "dataset_b"]].map(lambda name: _arithmetic_of(read, name))
+    columns: Columns = {
+        "Network": "architecture",
+        "Measured between": ("name", lambda row: " - ".join(sides.loc[row.Index].replace(ARMS))),
+        "Power, as measured": "power_as_measured:share",
+        "Power, nothing shared": "power_at_worst:share",
+        "Seeds, as measured": ("count", lambda row: _up_to_most(row.as_measured)),
+        "Seeds, nothing shared": ("count", lambda row: _up_to_most(row.at_worst)),
+    }
+    shown = (rows["differs"] == PRECISION) | (sides == PLATFORMS).all(axis=1)
+    return table(rows[shown].sort_values("architecture", kind="stable"), columns)
+
+
+def _up_to_most(seeds: float) -> float | str:
+    return f"more than {MOST_SEEDS}" if pd.isna(seeds) else seeds
+
+
+def _arithmetic_of(read: Results, dataset: str) -> str:
+    """The arithmetic that a dataset's recipe emulates, else its precision."""
+    recipe = read.study.recipe(dataset)
+    return recipe.precision if recipe.arithmetic == "own" else recipe.arithmetic
+
+
 def seeds_needed(read: Results) -> pd.DataFrame:
     """The seeds with which each pair of settings of powers.csv has a power of 80 %: ``as_measured`` and
-    ``at_worst``. Pairs of emulated arithmetic count for networks with all their declared seeds."""
+    ``at_worst``; ``power_*`` with the fewest. Pairs of emulated arithmetic count for networks with all their
+    declared seeds."""
     pair, cases = ["architecture", "dataset_a", "dataset_b", "differs"], ["as_measured", "at_worst"]
     curves = read.table("powers")
     whole = [*arms_compared(read)[pair[:3]].itertuples(index=False, name=None)]
@@ -81,8 +109,9 @@ def seeds_needed(read: Results) -> pd.DataFrame:
     for names, curve in curves.groupby(pair, sort=False):
         if names[-1] == PRECISION or names[:3] in whole:
             enough = {case: curve.loc[curve[case] >= POWER, "seeds"].min() for case in cases}
-            rows.append(dict(zip(pair, names, strict=True)) | enough)
-    return pd.DataFrame(rows, columns=[*pair, *cases])
+            fewest = {f"power_{case}": curve.loc[curve["seeds"].idxmin(), case] for case in cases}
+            rows.append(dict(zip(pair, names, strict=True)) | enough | fewest)
+    return pd.DataFrame(rows, columns=[*pair, *cases, *(f"power_{case}" for case in cases)])
 
 
 def seeds_to_see(read: Results) -> pd.DataFrame:

@@ -279,7 +279,6 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
             for row in beyond.itertuples()
         ),
-        "last": each(text(last_difference(row), "difference") for row in platforms.itertuples()),
         "f1": each(text(difference(row, "ci"), "difference") for row in of_f1.itertuples()),
         "second margin": SECOND_MARGIN,
         "second": (in_words(inside) or "no network") + " alone" * (0 < len(inside) < len(networks)),
