@@ -223,12 +223,23 @@ def test_equivalent_comes_before_different() -> None:
 
 
 def test_no_verdict_contradicts_its_row(drawn: pd.DataFrame) -> None:
-    """Verdicts are those of the printed intervals; Holm's correction is a column of its own."""
+    """Verdicts are those of the printed intervals and, of a finding that differs, of its printed p."""
     found = compare_runs(trained(drawn, range(3), 0.15), trained(drawn, range(3), other=1))
     for row in found.rows:
         ends = [np.nan if row[name] is None else row[name] for name in ORDERED]
-        assert row["verdict"] == verdict_of(ends, row["margin"])
+        if row["metric"] != "auroc":
+            assert row["verdict"] is None, "no margin of it is established"
+            continue
+        single = row["label"] in drawn.columns or row["p_holm"] is not None
+        assert row["verdict"] == verdict_of(ends, row["margin"], row["p_holm"] if single else 0)
     assert {"different", "inconclusive"} <= {row["verdict"] for row in found.rows}
+
+
+def test_a_finding_is_different_only_after_correction_for_all_of_them() -> None:
+    ends = (0.021, 0.06, 0.01, 0.07)  # excludes zero, and the margin
+    assert verdict_of(ends, 0.02, 0.049) is Verdict.DIFFERENT
+    assert verdict_of(ends, 0.02, 0.051) is Verdict.INCONCLUSIVE
+    assert verdict_of((-0.01, 0.01, -0.02, 0.02), 0.02, 1.0) is Verdict.EQUIVALENT, "no test of a difference"
 
 
 def test_rows_have_all_keys_and_no_nan() -> None:

@@ -20,8 +20,8 @@ SOURCES = (
 )
 _MEANING = (
     "Equivalent: the 90 % interval lies within the margin, {margins}. Different: not equivalent, and the 95 %"
-    " one excludes zero. Holm's p is of no difference, corrected over the findings. F1 has no verdict,"
-    " because no margin of it is established."
+    " one excludes zero; for a finding, Holm's p of no difference, corrected over all findings, is also below"
+    " 0.05. Only AUROC has a verdict, because no margin of the others is established."
 )
 _OF_REFERENCE = (
     "Inside: the 95 % interval of the difference from the reference's mean holds zero, as it does for 19 of"
@@ -152,16 +152,17 @@ def _options(margin: float, label_margin: float, by: str | None, reference: bool
 
 
 def size_from_pilot(
-    a: str, b: str, metric: str, margin: float, runs: int, patients: int | None, as_json: bool
+    a: str, b: str, metric: str, margin: float, runs: int | None, patients: int | None, as_json: bool
 ) -> None:
-    """Print the power of ``runs`` on each side and so many ``patients``, as the runs of ``a`` and ``b`` vary,
-    and what 80 % power takes."""
+    """Print the power of ``runs`` on each side (None: of as many as both have) and so many ``patients``, as
+    the runs of ``a`` and ``b`` vary, and what 80 % power takes."""
     from dataclasses import asdict
 
     from cxrbench.common.errors import UserError, suggestion
     from cxrbench.statistics import compare_words as words
     from cxrbench.statistics.comparison import MEAN_NAMES, compare_runs
     from cxrbench.statistics.pilot import needs
+    from cxrbench.statistics.power import FEWEST_SEEDS
 
     sized_metrics = list(dict.fromkeys(sized for _, sized in MEAN_NAMES))
     if metric not in sized_metrics:
@@ -179,6 +180,7 @@ def size_from_pilot(
             "spread; add runs"
         )
     by_source = comparison.variances[metric, row["label"]]
+    runs = runs or max(FEWEST_SEEDS, min(row["runs_a"], row["runs_b"]))
     need = needs(by_source, margin, runs, patients)
     if as_json:
         variances = {

@@ -75,12 +75,12 @@ def cost_of_records(
     as_json: JsonOption = False,
 ) -> None:
     """Price cells: the hours of each phase times the price of an instance."""
+    from cxrbench.cli.compare import located
     from cxrbench.cost.costs import cost_table, pricing_of
 
     pricing = pricing_of(study, region, basis, as_of)
-    table = cost_table(
-        records or [RECORDED], prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs
-    )
+    named = [Path(located(str(path))) for path in records or [RECORDED]]
+    table = cost_table(named, prices, pricing, recorded=recorded, target_auroc=target_auroc, runs=runs)
     _print(
         table,
         as_json,

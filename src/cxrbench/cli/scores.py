@@ -231,7 +231,10 @@ def power(
     patients: Annotated[
         int | None, typer.Option(min=2, help="Test patients. Default: as many as were scored.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=3, help="Seeds on each platform.")] = 3,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=3, help="Seeds on each platform. Default: 3, of a pilot as many as it has."),
+    ] = None,
     share: Annotated[
         list[float] | None,
         typer.Option(
@@ -270,7 +273,7 @@ def power(
     from cxrbench.cli.compare import size_from_pilot
     from cxrbench.common.errors import UserError, suggestion
     from cxrbench.results.spreads import spreads_of
-    from cxrbench.statistics.power import SHARES, Design, SeedSpread, answers
+    from cxrbench.statistics.power import FEWEST_SEEDS, SHARES, Design, SeedSpread, answers
 
     if metric not in COMPARED:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, COMPARED)}")
@@ -292,6 +295,7 @@ def power(
         spreads = [({}, SeedSpread(patient_se, on, seed_sd))]
     else:
         raise UserError("--patient-se: on how many patients was it measured? Give --measured-on")
+    seeds = seeds or FEWEST_SEEDS
     rows = [
         named | answers(spread, Design(patients or spread.patients, seeds, portion), margin, difference)
         for named, spread in spreads

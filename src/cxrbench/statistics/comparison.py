@@ -7,8 +7,9 @@ run on each side is a clustered paired test of two networks (DeLong et al. 1988;
 nothing about other seeds. With two runs on a side an interval has one degree of freedom.
 
 A row is *equivalent* when its 90 % interval lies inside the margin (two one-sided tests, Schuirmann 1987),
-even if it excludes zero; else *different* when its 95 % interval excludes zero; else *inconclusive*. It is
-*cannot_tell* where there is no interval. F1 has no verdict: no margin of it has a reason.
+even if it excludes zero; else *different* when its 95 % interval excludes zero and, of a finding, Holm's p
+over all of them is below 5 %; else *inconclusive*. It is *cannot_tell* where there is no interval. Metrics
+other than AUROC have no verdict.
 
 One run can be compared with a *reference* of several: it is *outside* when zero is outside the 95 % interval
 of its difference from their mean, as one more of them would be in one case of twenty, else *inside*.
@@ -280,10 +281,9 @@ def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Diffe
     return difference
 
 
-def verdict_of(ends: Sequence[float], margin: float | None) -> Verdict:
-    """The verdict of a row by the ``ends`` of its 90 % and 95 % intervals, NaN where there is none.
-
-    Without a ``margin`` it is about a run and its reference.
+def verdict_of(ends: Sequence[float], margin: float | None, p: float = 0.0) -> Verdict:
+    """The verdict of a row by the ``ends`` of its 90 % and 95 % intervals, NaN where there is none, and its
+    corrected ``p`` of no difference. Without a ``margin``, of a run and its reference.
 
     >>> [str(verdict_of([-0.002, 0.004, -0.003, 0.005], margin)) for margin in (0.01, 0.003, None)]
     ['equivalent', 'inconclusive', 'inside']
@@ -295,7 +295,7 @@ def verdict_of(ends: Sequence[float], margin: float | None) -> Verdict:
         return Verdict.INSIDE if low95 <= 0 <= high95 else Verdict.OUTSIDE
     if -margin < low90 and high90 < margin:
         return Verdict.EQUIVALENT
-    return Verdict.DIFFERENT if low95 > 0 or high95 < 0 else Verdict.INCONCLUSIVE
+    return Verdict.DIFFERENT if (low95 > 0 or high95 < 0) and p < ALPHA else Verdict.INCONCLUSIVE
 
 
 def _rows(
@@ -335,10 +335,10 @@ def _rows(
     rows = []
     for k in sorted(range(len(cell.keys)), key=lambda k: _place(*cell.keys[k])):
         label, metric = cell.keys[k]
-        f1 = metric.startswith("f1")
-        if f1 and not np.isfinite([mean[k] for mean in means]).all():
+        if metric.startswith("f1") and not np.isfinite([mean[k] for mean in means]).all():
             continue
-        margin = None if f1 or reference else margins[label in names]
+        margin = None if metric != "auroc" or reference else margins[label in names]
+        verdict = verdict_of([e[k] for e in ends], margin, corrected[k] if label in names else 0)
         values = {
             **{"value_a": means[0][k], "value_b": means[1][k], "difference": difference.value[k]},
             **dict(
@@ -352,7 +352,7 @@ def _rows(
                 **{"metric": metric, "label": label},
                 **{name: float(value) if np.isfinite(value) else None for name, value in values.items()},
                 "margin": margin,
-                "verdict": None if f1 and not reference else str(verdict_of([e[k] for e in ends], margin)),
+                "verdict": None if margin is None and not reference else str(verdict),
                 "images": int(cell.sample.counts[:, of_labels[k]].any(axis=1).sum()),
                 "note": "; ".join(filter(None, [cell.note[k], cell.few_note * bool(few[k])])) or None,
             }
