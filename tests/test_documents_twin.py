@@ -42,7 +42,7 @@ SAID = {
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"If the preprint's {RATIO} were at on-demand prices, the same hours cost {SPOT} times as",
+        f"If the preprint's {RATIO} were at on-demand prices, such hours cost {SPOT} times as",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -71,7 +71,7 @@ SAID = {
         "take {example/minutes} minutes and {example/usd} USD on a g5.xlarge ({usd/g5.xlarge} USD an hour, "
         "us-east-1, on demand, {newest price}). ",
         "costs as much as {example/runs} such runs.",
-        "only above {pays above/block} to {pays above} times the images/s of a g5.xlarge, on a trn2.3xlarge,",
+        "training, Trainium pays only above {pays above/block} to {pays above} times the images/s of a",
         "({usd/trn2 block} USD an hour in ap-southeast-4, {newest block}), over a g5.xlarge on demand "
         "({usd/g5.xlarge}).",
         "({usd/trn2.3xlarge} USD an hour in ap-southeast-4, {usd/g5 spot} in us-east-1).",
@@ -144,7 +144,7 @@ FIXED = {  # place -> reason -> texts
                 "takes about 60 % of the time",
                 "very large: two weeks",
                 "uses one. Eight GPUs are",
-                "and eight of a",
+                "the eight of a",
                 "RTX 3090",
             ),
             *(
@@ -168,8 +168,8 @@ FIXED = {  # place -> reason -> texts
                 "Steps 1 and 2 are",
                 "only step 4",
                 "the examples of steps 1 and 2 make",
-                "that step 1 projects",
-                "below. Under 1, Trainium",
+                "that step 1 thinks",
+                "under 1, Trainium",
                 "Steps 1 to 3 need no AWS account.",
             ),
         ],

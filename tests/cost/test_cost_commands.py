@@ -106,16 +106,14 @@ def test_a_price_for_any_network_is_one_page() -> None:
     done = must_work(*mine)
     assert done.stdout.startswith(ENDED) and len(done.stdout.splitlines()) <= 36
     shown = " ".join(done.stdout.split())
-    pays = "On trn2.3xlarge Trainium pays only above 6.45 times the images/s of g5.xlarge (645 images/s): "
+    pays = "On trn2.3xlarge, on spot, Trainium pays only above 6.45 times the images/s of g5.xlarge "
+    pays += "(645 images/s): "
     assert f"{pays}2.74 USD/h (spot, ap-southeast-4, undated) over 0.425 USD/h (spot, us-east-1," in shown
     assert (
         "On trn2.3xlarge, paid in advance for whole days (Capacity Block), Trainium pays only above 2.22"
         in shown
     )
-    assert (
-        "A port of 20,000 USD would pay for 3,463 such runs." in shown
-        and "trn1.2xlarge Trainium pays" not in shown
-    )
+    assert "A port of 20,000 USD would pay for 3,463 such runs." in shown and "trn1.2xlarge, on" not in shown
     assert (
         re.search(r"trn2\.3xlarge +2\.74 +not measured +not measured +", done.stdout)
         and "took 5 to 44 minutes" in shown
@@ -441,3 +439,26 @@ def test_the_ledger_fails_when_our_own_claim_no_longer_follows(tmp_path: Path) -
     done = cxrbench("claims", "--file", path, "--why")
     assert done.returncode == 1 and "our claim O04 does not follow" in done.stderr
     assert "O04   does not follow" in done.stdout and "17.5781" in done.stdout
+
+
+def test_a_region_names_the_gpus_that_it_has_no_price_of() -> None:
+    mine = ("cost", "mine", "convnext_tiny", "--images", 60000, "--epochs", 10)
+    shown = unwrapped(*mine, "--region", "eu-west-1")
+    assert "No price of g6.xlarge, g6e.xlarge, g7e.2xlarge, p5.4xlarge is listed in eu-west-1." in shown
+    assert "No price of" not in unwrapped(*mine)
+
+
+def test_a_published_ratio_is_not_of_the_gpu_that_is_named() -> None:
+    words = ("cost", "decide", "--architecture", "cnn", *FIVE)
+    note = "--gpu g6e.xlarge sets the hour of measuring alone: the ratio is of its source's instances."
+    assert note in unwrapped(*words, "--gpu", "g6e.xlarge") and "sets the hour" not in unwrapped(*words)
+    own = unwrapped(*words[:2], *FIVE, "--architecture", "mine", "--ratio", 0.5, 0.9, "--gpu", "g6e.xlarge")
+    assert "sets the hour" not in own
+
+
+def test_seeds_on_one_busy_machine_stand_together_whatever_others_used() -> None:
+    """Of three busy runs two had 42 % used by others and one 43 %: the same mean stood twice."""
+    shown = must_work("cost", "table", "nih128-32px-fp32/resnet18/cpu").stdout
+    assert "42 % used" in " ".join(shown.split())
+    over_seeds = shown.partition("SD of USD over seeds")[2]
+    assert over_seeds.count("busy (43 %") == 1 and "42 %" not in over_seeds

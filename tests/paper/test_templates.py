@@ -110,8 +110,9 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     single = table["accelerators"] == 1
     for job in ("small", "large", "very large"):
         assert usd[job].idxmin() == "p4d.24xlarge" and usd[single][job].idxmin() == "g6e.xlarge", job
-    assert "a g6e.xlarge remains the cheapest single GPU of those that have one" in words
+    assert "a g6e.xlarge remains the cheapest single GPU, and" in words
     assert "eight of a p4d.24xlarge are cheaper still" in words
+    assert {*prices[prices["instance"].str.startswith("g7e")]["region"]} == {"us-east-1"}
     example, speeds = practitioner.SPEED, table.loc[("small", "g5.xlarge")]
     seen = 120_000 * 20 / 3600
     assert seen / speeds["hours_high"] < example < seen / speeds["hours_low"], "as `cost mine` projects"
@@ -147,13 +148,14 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"take {60 * hours:.0f} minutes and {usd:.2f} USD on a g5.xlarge ({here['usd_per_hour']} USD an "
         f"hour, us-east-1, on demand, {here['as_of']})",
         f"A port of 20,000 USD costs as much as {20_000 / usd:,.0f} such runs",
+        f"On a {row['instance']}, the smallest",
         f"above {trn2.min() / here['usd_per_hour']:.2f} to {row['price_ratio']:.2f} times the images/s of a "
-        f"g5.xlarge**, on a {row['instance']}",
+        "g5.xlarge",
         f"({row['usd_per_hour']} USD an hour in {row['region']}, {row['usd_per_hour_gpu']} in",
-        f"| g5.xlarge | {trn2.min() / here['usd_per_hour']:.2f} (on demand) | "
-        f"{row['price_ratio']:.2f} (spot) |",
-        f"| g6e.xlarge | {trn2.min() / g6e:.2f} (on demand) |",
-        f"| p5.4xlarge | {trn2.min() / h100:.2f} (capacity block) |",
+        f"| g5.xlarge | {trn2.min() / here['usd_per_hour']:.2f} (on demand, us-east-1, "
+        f"{here['as_of']}) | {row['price_ratio']:.2f} (spot, us-east-1, undated) |",
+        f"| g6e.xlarge | {trn2.min() / g6e:.2f} (on demand, us-east-1, ",
+        f"| p5.4xlarge | {trn2.min() / h100:.2f} (capacity block, ap-northeast-1, ",
         f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
         f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
         f"of the middle for {100 * quality['within_two'].min():.0f} % or more",

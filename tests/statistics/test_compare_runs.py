@@ -324,3 +324,12 @@ def test_scores_without_an_error_are_notes(drawn: pd.DataFrame) -> None:
     assert any(f"the AUROC of {perfect} is 1" in note for note in found.notes)
     (row,) = [row for row in found.rows if (row["label"], row["metric"]) == (perfect, "auroc")]
     assert (row["verdict"], row["ci95_low"]) == ("cannot_tell", None)
+
+
+def test_an_only_finding_has_one_verdict() -> None:
+    """The headline judged it by the margin of means, its row by that of a finding."""
+    found = compare_runs(tables(FP32, range(3)), tables(BF16, range(3)), findings=["Pneumothorax"])
+    rows = [row for row in found.rows if row["metric"] == "auroc"]
+    assert {row["margin"] for row in rows} == {0.01} and len({row["verdict"] for row in rows}) == 1
+    several = compare_runs(tables(FP32, range(3)), tables(BF16, range(3)), findings=["Pneumothorax", "Mass"])
+    assert {row["margin"] for row in several.rows if row["metric"] == "auroc"} == {0.01, 0.02}

@@ -33,7 +33,7 @@ _OF_REFERENCE = (
 def compare(
     sources: Annotated[list[str], typer.Argument(help=SOURCES, metavar="A B")],
     margin: Annotated[float, typer.Option(help="Margin of equivalence of means over findings.")] = 0.01,
-    label_margin: Annotated[float, typer.Option(help="Margin of a single finding.")] = 0.02,
+    label_margin: Annotated[float, typer.Option(help="Margin of each of several findings.")] = 0.02,
     by: Annotated[
         str | None,
         typer.Option(

@@ -121,7 +121,7 @@ def cost_mine(
 
     from cxrbench.cost.costs import pricing_of
     from cxrbench.cost.estimate import Network
-    from cxrbench.cost.mine import EBS_USD, Training, mine_table, work_for
+    from cxrbench.cost.mine import EBS_USD, Training, mine_table, priced_elsewhere, work_for
     from cxrbench.cost.prices import read_prices
     from cxrbench.cost.ratios import cheapest_block, thresholds
     from cxrbench.neuron.rules import Setting
@@ -143,6 +143,8 @@ def cost_mine(
     block = cheapest_block(listed, instance, of.prices, next(iter(needed["instance"]), ""))
     age = age_of(pd.concat([table["as_of"], block["as_of"]]))
     answers = [*shortfall(training, table), *volume_speed(training, table)]
+    if away := priced_elsewhere(training, of, listed):
+        answers.append(f"No price of {', '.join(away)} is listed in {of.prices.region}.")
     answers += [*when_it_pays(table, training, needed, block), age]
     notes = [
         *the_job(training, table),
@@ -296,6 +298,8 @@ def cost_decide(
     given = Numbers(spend, porting, ongoing, horizon, capacity)
     decision = decide(chosen, given)
     lines = reasoning(chosen, given, decision, needed)
+    if gpu and not chosen.own:
+        lines.append(f"--gpu {gpu} sets the hour of measuring alone: the ratio is of its source's instances.")
     ends = {"ratio_low": chosen.low, "ratio_high": chosen.high, "kind": chosen.kind, "source": chosen.source}
     measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}
     as_row = pd.Series(decision._asdict() | ends | measure | {"arithmetic": lines})  # null: infinitely long

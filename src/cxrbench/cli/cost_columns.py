@@ -47,7 +47,10 @@ def costs_and_notes(table: pd.DataFrame) -> str:
     cells = shown.filter(_COSTS)
     if (table["usd_used_cores"] == table["usd_total"]).all():
         cells = cells.drop(columns="usd_used_cores")
-    seeds = shown.assign(run=shown["cell"].str.rpartition("/")[0]).filter(_OVER_SEEDS).drop_duplicates()
+    runs = table.assign(run=shown["cell"].str.rpartition("/")[0])
+    shares = runs.groupby(["run", "origin", "machine", "busy"])["others_share"].transform("max")
+    seeds = runs.assign(machine=machine_names(table.assign(others_share=shares)))
+    seeds = seeds.filter(_OVER_SEEDS).drop_duplicates()
     note = f"Not charged: {EXCLUDED}."
     if shown["platform"].isin(ACCELERATED).any():
         note += f" {OF_ITS_BATCH}"

@@ -24,6 +24,11 @@ _COMPILED = (  # data/reported.csv, claim K13
     "The first compilation of a small CNN on trn1.2xlarge with SDK 2.30 took 5 to 44 minutes by two pages of "
     "one tutorial (published)."
 )
+_BASES = {
+    "spot": "on spot",
+    "on_demand": "on demand",
+    "capacity_block": "paid in advance for whole days (Capacity Block)",
+}
 
 
 def supported(instances: pd.Series, prices: pd.DataFrame) -> list[str]:
@@ -54,11 +59,12 @@ def when_it_pays(
     from cxrbench.cost.ratios import two_prices
 
     lines = []
-    for rows, how in ((needed.head(1), ""), (block, ", paid in advance for whole days (Capacity Block),")):
+    for rows in (needed.head(1), block):
         for row in rows.to_dict("records"):
+            how = _BASES.get(row["basis"], row["basis"].replace("_", " "))
             at = f" ({row['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
             lines.append(
-                f"On {row['instance']}{how} Trainium pays only above {row['price_ratio']:.2f} times the "
+                f"On {row['instance']}, {how}, Trainium pays only above {row['price_ratio']:.2f} times the "
                 f"images/s of {training.gpu}{at}: {two_prices(row)}."
             )
     usd, port = table["usd_high"].iloc[0], f"A port of {PORTING_USD:,.0f} USD"

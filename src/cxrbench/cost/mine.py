@@ -138,8 +138,23 @@ def must_be_gpu(prices: pd.DataFrame, instance: str) -> None:
         )
 
 
+def priced_elsewhere(training: Training, study: Study, prices: pd.DataFrame) -> list[str]:
+    """The cheapest instance of each GPU that fits the job and has a price, but none in the study's region."""
+    pricing, gpus = study.prices, {name for name, device in DEVICES.items() if device.family == "gpu"}
+    here = price(prices, training.gpu, pricing.region, pricing.basis, pricing.as_of)
+    rows = _candidates(prices, pricing, here, training.network)
+    away = rows["accelerator"].isin(gpus) & (rows["near"] < _HERE) & ~rows["named"] & ~rows["several"]
+    return [*rows.loc[away, "instance"]]
+
+
 def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
     """A price for each instance to show: at the study's region and basis where the table has it."""
+    rows = _candidates(prices, pricing, here, network)
+    return rows[rows["named"] | rows["neuron"] | (rows["near"] >= _HERE)].head(_MOST_ROWS)
+
+
+def _candidates(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
+    """The best price of each accelerator that fits the network, and of several of the named one."""
     devices = prices["accelerator"].map(DEVICES)
     if not _trains(gpu := DEVICES[here["accelerator"]], network.precision):
         raise UserError(
@@ -156,10 +171,9 @@ def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: N
         region=regions(rows),
     )
     rows = rows[rows["several"] | (rows["accelerators"] <= here["accelerators"])]
-    rows = rows[rows["named"] | rows["neuron"] | (rows["near"] >= _HERE)]
     order = ["named", "several", "neuron", "trains", "near", "usd_per_hour"]
     rows = rows.sort_values(order, ascending=[False] * 5 + [True], kind="stable")
-    return rows.drop_duplicates(["accelerator", "several"]).head(_MOST_ROWS)
+    return rows.drop_duplicates(["accelerator", "several"])
 
 
 def _trains(device: Any, precision: str) -> bool:

@@ -10,7 +10,7 @@ import pandas as pd
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.prices import NoPrice, newest, price, read_prices
 from cxrbench.cost.published import leave_one_card_out, published_speed
-from cxrbench.cost.ratios import cheapest_block, thresholds
+from cxrbench.cost.ratios import cheapest_block, thresholds, where
 from cxrbench.neuron.reports import read_reported
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Range, text
@@ -189,7 +189,7 @@ def thresholds_in_markdown(read: Results) -> str:
             return ""
         pair = {"Capacity Block": block.iloc[0], "spot": on_spot.iloc[0]}
         cells = {
-            f"{instance}, {basis}": f"{row['price_ratio']:.2f} ({row['basis_gpu'].replace('_', ' ')})"
+            f"{instance}, {basis}": f"{row['price_ratio']:.2f} ({where(row, '_gpu')})"
             for basis, row in pair.items()
         }
         rows.append({"GPU (basis of its price)": gpu} | cells)

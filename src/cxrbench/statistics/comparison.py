@@ -130,11 +130,11 @@ def compare_runs(
 ) -> Comparison:
     """The comparison of the runs of ``a`` with those of ``b``: a folder, a pattern, a file or {seed: table}.
 
-    ``margin`` is of means over findings, ``label_margin`` of a single one; ``common``: of the images that all
-    runs share; ``columns`` maps our columns to the files', ``columns_of_b`` to those of ``b`` if they differ;
-    with ``logits`` scores are any finite numbers; ``findings`` are those to compare. The main row is the mean
-    AUROC over findings with ``positive_patients`` positive test patients or more. ``reference``: could ``a``,
-    one run, be one of ``b``? Raises UserError for what cannot be compared.
+    ``margin``: of means and of an only finding; ``label_margin``: of each of several; ``common``: of the
+    images that all runs share; ``columns`` maps our columns to the files', ``columns_of_b`` to those of ``b``
+    if they differ; with ``logits`` scores are any finite numbers; ``findings`` are those to compare. The main
+    row is the mean AUROC over findings with ``positive_patients`` positive test patients or more.
+    ``reference``: could ``a``, one run, be one of ``b``? Raises UserError for what cannot be compared.
 
     >>> from cxrbench.statistics.examples import predictions
     >>> a, b = ({seed: predictions(10 * side + seed) for seed in range(3)} for side in (0, 1))
@@ -223,7 +223,7 @@ def judged(
 ) -> Comparison:
     """The comparison of two sides that scored the same images; the runs of each are by number.
 
-    ``margins``: of means, of single findings. ``numbered``: runs with one number belong together.
+    ``margins``: of means, of each of several findings. ``numbered``: runs with one number belong together.
     ``reference``: ``a`` is one run, ``b`` its reference.
 
     >>> from cxrbench.statistics.examples import predictions
@@ -337,7 +337,7 @@ def _rows(
         label, metric = cell.keys[k]
         if metric.startswith("f1") and not np.isfinite([mean[k] for mean in means]).all():
             continue
-        margin = None if metric != "auroc" or reference else margins[label in names]
+        margin = None if metric != "auroc" or reference else margins[label in names and len(names) > 1]
         verdict = verdict_of([e[k] for e in ends], margin, corrected[k] if label in names else 0)
         values = {
             **{"value_a": means[0][k], "value_b": means[1][k], "difference": difference.value[k]},
