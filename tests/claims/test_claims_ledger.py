@@ -546,7 +546,7 @@ def test_our_claims_alone_are_shown_by_their_ids(tmp_path):
     ours = [claim.id for claim in read_claims(CLAIMS).ours]
     assert [line.split()[0] for line in shown if line[0] != " "] == ours
     first, *more = must_work(*words).stdout.splitlines()
-    assert re.match(r"\d+ claims: [a-z ]+ \d+, ", first)
+    assert re.match(r"\d+ claims, the preprint's \(P\) and ours \(O\): [a-z ]+ \d+, ", first)
     assert "--source prints those of others: chapter, " in f"{first} {' '.join(more[0].split())}"
     named = [line.split()[0] for line in more if re.match(r"[A-Z]\d\d ", line)]
     assert set(ours) < set(named) and {name[0] for name in named} == {"O", "P"}

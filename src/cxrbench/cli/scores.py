@@ -183,7 +183,8 @@ def claims(
             counts = shown["verdict"].value_counts().items()
             verdicts = ", ".join(f"{verdict} {count}" for verdict, count in counts)
             more = f" --source prints those of others: {', '.join(others)}." if others else ""
-            print(wrapped(f"{len(shown)} claims: {verdicts}.{more}"))
+            whose = " and ".join(_FIRST_SOURCES[name] for name in shown["source"].unique())
+            print(wrapped(f"{len(shown)} claims, {whose}: {verdicts}.{more}"))
         for row in shown.itertuples():
             print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
@@ -209,7 +210,7 @@ def must_follow(ledger: pd.DataFrame, prices: Path) -> None:
         raise typer.Exit(1)
 
 
-_FIRST_SOURCES = ("preprint", "ours")
+_FIRST_SOURCES = {"preprint": "the preprint's (P)", "ours": "ours (O)"}
 _LEAST = 1e-6  # a difference or a margin has to be above zero
 
 
