@@ -186,9 +186,10 @@ def recorded() -> pd.DataFrame:
 
 
 def scored(cells: pd.DataFrame) -> dict[tuple[str, ...], dict[str, Scored]]:
-    """Scores of each recipe's networks, a row a seed: macro AUROC, the endpoint and macro F1."""
+    """Scores of each recipe's networks but of folds, a row a seed: macro AUROC, the endpoint and macro F1."""
     least, recipes = STUDY["endpoint"]["positive_patients"], {}
-    cells = cells[cells.groupby(GROUP)["status"].transform("count") > 1]
+    folds = [name for name, setting in SETTINGS.items() if setting.get("block") == "folds"]
+    cells = cells[~cells["dataset"].isin(folds) & (cells.groupby(GROUP)["status"].transform("count") > 1)]
     for group, rows in cells[cells["status"] == "ok"].groupby(GROUP, sort=False):
         seeds, networks = rows["seed"].to_numpy(), [Network(folder) for folder in rows["folder"]]
         assert len({network.images for network in networks}) == 1, f"{group}: other images"
@@ -266,8 +267,7 @@ def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     ten = [of["endpoint"] for of in alone.values() if len(of["endpoint"].seeds) >= 10]
     luck = np.array([of.luck for of in ten])
     common = [(of.parts.mean(axis=0) ** 2).sum() - of.luck / len(of.seeds) for of in ten]
-    own = np.array([of.value.var(ddof=1) for of in ten]) - luck
-    parts = np.array([common, luck, own]).mean(axis=1)
+    parts = np.array([common, luck, [of.value.var(ddof=1) for of in ten] - luck]).mean(axis=1)
     return {
         **{"pairs/recipes": len(moves), "difference": DIFFERENCE},
         "pairs/recipes/above": sum(np.median(of) > DIFFERENCE for of in moves.values()),
