@@ -2,13 +2,14 @@
 
 import pandas as pd
 
-from cxrbench.paper.formats import Columns, Table, table
+from cxrbench.paper.formats import Columns, Table, WithInterval, table
 from cxrbench.paper.results import Results
 from cxrbench.paper.seed_pairs import ARMS, arms_compared
 from cxrbench.results import simulated
 from cxrbench.results.literature import reproductions
 from cxrbench.results.pairs import MOST_SEEDS, PLATFORMS, PRECISION
 from cxrbench.statistics.components import POWER
+from cxrbench.statistics.estimates import ENDPOINT
 from cxrbench.statistics.metrics import METRICS, as_title
 from cxrbench.statistics.parity import family_counts
 from cxrbench.statistics.power import (
@@ -74,15 +75,21 @@ def patients_by_recipe(read: Results) -> pd.DataFrame:
 def what_runs_share(read: Results) -> Table:
     """Power and seeds by what the two runs of a seed have in common: in two precisions, and in the emulated
     arithmetic of two platforms."""
-    rows = seeds_needed(read)
+    keys = ["architecture", "platform", "dataset_a", "dataset_b"]
+    shares = read.table("shares").rename(columns={"dataset": "dataset_a"})
+    shares = shares[(shares["label"] == ENDPOINT) & (shares["metric"] == "auroc")]
+    on_one = (shares["platform"] == shares["platform_b"]) & (shares["platform"] != "all")
+    shares = shares.loc[on_one, [*keys, "share", "share_low", "share_high"]]
+    rows = seeds_needed(read).merge(shares, on=keys, how="left", validate="one_to_one")
     sides = rows[["dataset_a", "dataset_b"]].map(lambda name: _arithmetic_of(read, name))
     columns: Columns = {
         "Network": "architecture",
         "Measured between": ("name", lambda row: " - ".join(sides.loc[row.Index].replace(ARMS))),
+        "Not in common": ("ratio", lambda row: WithInterval(row.share, row.share_low, row.share_high)),
         "Power, as measured": "power_as_measured:share",
-        "Power, nothing shared": "power_at_worst:share",
+        "Power, at worst": "power_at_worst:share",
         "Seeds, as measured": ("count", lambda row: _up_to_most(row.as_measured)),
-        "Seeds, nothing shared": ("count", lambda row: _up_to_most(row.at_worst)),
+        "Seeds, at worst": ("count", lambda row: _up_to_most(row.at_worst)),
     }
     shown = (rows["differs"] == PRECISION) | (sides == PLATFORMS).all(axis=1)
     return table(rows[shown].sort_values("architecture", kind="stable"), columns)
@@ -102,7 +109,8 @@ def seeds_needed(read: Results) -> pd.DataFrame:
     """The seeds with which each pair of settings of powers.csv has a power of 80 %: ``as_measured`` and
     ``at_worst``; ``power_*`` with the fewest. Pairs of emulated arithmetic count for networks with all their
     declared seeds."""
-    pair, cases = ["architecture", "dataset_a", "dataset_b", "differs"], ["as_measured", "at_worst"]
+    pair = ["architecture", "dataset_a", "dataset_b", "platform", "differs"]
+    cases = ["as_measured", "at_worst"]
     curves = read.table("powers")
     whole = [*arms_compared(read)[pair[:3]].itertuples(index=False, name=None)]
     rows = []
@@ -154,4 +162,6 @@ def corrected(parity: pd.DataFrame) -> str:
     )
     decided = f"after Holm's correction over all of them {stay}" if stay else "all are inconclusive"
     pairs = f"{counts['pairs']} pair{'s' * (counts['pairs'] > 1)}"
-    return f"It has {counts['verdicts']} verdict{'s' * (counts['verdicts'] > 1)}, on {pairs}: {decided}."
+    return (
+        f"The table has {counts['verdicts']} verdict{'s' * (counts['verdicts'] > 1)}, on {pairs}: {decided}."
+    )
