@@ -17,7 +17,7 @@ from cxrbench.statistics.comparison import Verdict, verdict_of
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import estimate_cell
 from cxrbench.statistics.parity import Margins, parity
-from cxrbench.statistics.predictions import load_predictions
+from cxrbench.statistics.predictions import findings_of, load_predictions
 from cxrbench.study.names import Cell
 from synthetic import draw_predictions, network_of
 
@@ -333,3 +333,11 @@ def test_an_only_finding_has_one_verdict() -> None:
     assert {row["margin"] for row in rows} == {0.01} and len({row["verdict"] for row in rows}) == 1
     several = compare_runs(tables(FP32, range(3)), tables(BF16, range(3)), findings=["Pneumothorax", "Mass"])
     assert {row["margin"] for row in several.rows if row["metric"] == "auroc"} == {0.01, 0.02}
+
+
+def test_an_only_finding_that_differs_does_so_in_both_of_its_rows(drawn: pd.DataFrame) -> None:
+    """With three seeds p among many findings has two degrees of freedom; alone it is not one of many."""
+    finding = findings_of(drawn)[0]
+    found = compare_runs(trained(drawn, range(3), 0.3), trained(drawn, range(3), other=1), findings=[finding])
+    rows = [row for row in found.rows if row["metric"] == "auroc"]
+    assert {row["verdict"] for row in rows} == {"different"} and rows[-1]["p_holm"] < 0.05, rows

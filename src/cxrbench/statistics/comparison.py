@@ -7,9 +7,8 @@ run on each side is a clustered paired test of two networks (DeLong et al. 1988;
 nothing about other seeds. With two runs on a side an interval has one degree of freedom.
 
 A row is *equivalent* when its 90 % interval lies inside the margin (two one-sided tests, Schuirmann 1987),
-even if it excludes zero; else *different* when its 95 % interval excludes zero and, of a finding, Holm's p
-over all of them is below 5 %; else *inconclusive*. It is *cannot_tell* where there is no interval. Metrics
-other than AUROC have no verdict.
+even if it excludes zero; else *different* when its 95 % interval excludes zero and, of several findings,
+Holm's p is below 5 %; else *inconclusive*; *cannot_tell* without an interval. Only AUROC has verdicts.
 
 One run can be compared with a *reference* of several: it is *outside* when zero is outside the 95 % interval
 of its difference from their mean, as one more of them would be in one case of twenty, else *inside*.
@@ -327,7 +326,8 @@ def _rows(
         for end in difference.interval(level)
     ]
     fewest = len(sides[1]) if reference else min(map(len, sides))
-    p = np.where(known, 1.0, difference.p_among_many(fewest) if fewest > 1 else difference.p_different())
+    many = fewest > 1 and len(names) > 1
+    p = np.where(known, 1.0, difference.p_among_many(fewest) if many else difference.p_different())
     corrected = np.full(len(p), np.nan)
     for metric in METRICS_OF_RUNS:
         family = [k for k, (label, of) in enumerate(cell.keys) if of == metric and label in names]
