@@ -176,8 +176,8 @@ def size_from_pilot(
         )
     if min(row["runs_a"], row["runs_b"]) < 2:
         raise UserError(
-            "a pilot takes two runs on each side, better three, because one says nothing of their spread; "
-            "add runs"
+            f"{a} and {b}: a pilot takes two runs on each side, better three, because one says nothing of "
+            "their spread; add runs"
         )
     by_source = comparison.variances[metric, row["label"]]
     runs = runs or max(FEWEST_SEEDS, min(row["runs_a"], row["runs_b"]))
