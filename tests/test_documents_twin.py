@@ -145,6 +145,7 @@ FIXED = {  # place -> reason -> texts
                 "very large: two weeks",
                 "uses one. Eight GPUs are",
                 "the eight of a",
+                "below 1, Trainium",
                 "RTX 3090",
             ),
             *(
@@ -168,8 +169,7 @@ FIXED = {  # place -> reason -> texts
                 "Steps 1 and 2 are",
                 "only step 4",
                 "the examples of steps 1 and 2 make",
-                "that step 1 thinks",
-                "under 1, Trainium",
+                "within what step 1 projects",
                 "Steps 1 to 3 need no AWS account.",
             ),
         ],

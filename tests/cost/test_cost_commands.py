@@ -454,6 +454,9 @@ def test_a_published_ratio_is_not_of_the_gpu_that_is_named() -> None:
     assert note in unwrapped(*words, "--gpu", "g6e.xlarge") and "sets the hour" not in unwrapped(*words)
     own = unwrapped(*words[:2], *FIVE, "--architecture", "mine", "--ratio", 0.5, 0.9, "--gpu", "g6e.xlarge")
     assert "sets the hour" not in own
+    unknown = ("cost", "decide", "--architecture", "convnext_tiny", *FIVE, "--gpu", "g6e.xlarge")
+    assert "sets the hour" not in unwrapped(*unknown), "no ratio is published for it"
+    assert note in unwrapped(*words, "--basis", "spot", "--gpu", "g6e.xlarge"), "converted, and as published"
 
 
 def test_seeds_on_one_busy_machine_stand_together_whatever_others_used() -> None:

@@ -298,7 +298,7 @@ def cost_decide(
     given = Numbers(spend, porting, ongoing, horizon, capacity)
     decision = decide(chosen, given)
     lines = reasoning(chosen, given, decision, needed)
-    if gpu and not chosen.own:
+    if gpu and not chosen.own and chosen.kind != "unknown":
         lines.append(f"--gpu {gpu} sets the hour of measuring alone: the ratio is of its source's instances.")
     ends = {"ratio_low": chosen.low, "ratio_high": chosen.high, "kind": chosen.kind, "source": chosen.source}
     measure = {"own": chosen.own, "hardware": chosen.hardware, "measure_on": needed.to_dict("records")}

@@ -48,9 +48,9 @@ def costs_and_notes(table: pd.DataFrame) -> str:
     if (table["usd_used_cores"] == table["usd_total"]).all():
         cells = cells.drop(columns="usd_used_cores")
     runs = table.assign(run=shown["cell"].str.rpartition("/")[0])
-    shares = runs.groupby(["run", "origin", "machine", "busy"])["others_share"].transform("max")
-    seeds = runs.assign(machine=machine_names(table.assign(others_share=shares)))
-    seeds = seeds.filter(_OVER_SEEDS).drop_duplicates()
+    alike = runs.groupby(["run", "origin", "machine", "busy"], dropna=False)
+    busiest = machine_names(table.assign(others_share=alike["others_share"].transform("max")))
+    seeds = runs.assign(machine=busiest).filter(_OVER_SEEDS).drop_duplicates()
     note = f"Not charged: {EXCLUDED}."
     if shown["platform"].isin(ACCELERATED).any():
         note += f" {OF_ITS_BATCH}"

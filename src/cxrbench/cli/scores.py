@@ -234,7 +234,7 @@ def power(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=3, help="Seeds on each platform. Default: 3, of a pilot as many as it has."),
+        typer.Option(min=3, help="Seeds on each platform. Default: 3; with A and B, as many as both have."),
     ] = None,
     share: Annotated[
         list[float] | None,

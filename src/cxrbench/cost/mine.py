@@ -31,7 +31,7 @@ from cxrbench.study.config import Pricing, Study
 from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
 _MOST_ROWS = 8
-_HERE = 2  # of how near a price is: it is of the region, which counts more than the basis
+_IN_REGION = 2  # what the region counts for a price to be near; its basis counts one
 _SCORED = 1 / 3  # of a training image: forward alone
 EBS_USD = 0.08  # a GB and month of a gp3 volume, us-east-1: gitlab-org docker-machine, merge request 45
 EBS_MB_S = (
@@ -143,14 +143,14 @@ def priced_elsewhere(training: Training, study: Study, prices: pd.DataFrame) -> 
     pricing, gpus = study.prices, {name for name, device in DEVICES.items() if device.family == "gpu"}
     here = price(prices, training.gpu, pricing.region, pricing.basis, pricing.as_of)
     rows = _candidates(prices, pricing, here, training.network)
-    away = rows["accelerator"].isin(gpus) & (rows["near"] < _HERE) & ~rows["named"] & ~rows["several"]
+    away = rows["accelerator"].isin(gpus) & (rows["near"] < _IN_REGION) & ~rows["named"] & ~rows["several"]
     return [*rows.loc[away, "instance"]]
 
 
 def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
     """A price for each instance to show: at the study's region and basis where the table has it."""
     rows = _candidates(prices, pricing, here, network)
-    return rows[rows["named"] | rows["neuron"] | (rows["near"] >= _HERE)].head(_MOST_ROWS)
+    return rows[rows["named"] | rows["neuron"] | (rows["near"] >= _IN_REGION)].head(_MOST_ROWS)
 
 
 def _candidates(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
@@ -167,7 +167,7 @@ def _candidates(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network
         named=rows["instance"] == here["instance"],
         neuron=rows["accelerator"].map(lambda name: DEVICES[name].family == "neuron"),
         trains=rows["accelerator"].map(lambda name: DEVICES[name].training == "yes"),
-        near=(rows["region"] == pricing.region).astype(int) * _HERE + (rows["basis"] == pricing.basis),
+        near=(rows["region"] == pricing.region).astype(int) * _IN_REGION + (rows["basis"] == pricing.basis),
         region=regions(rows),
     )
     rows = rows[rows["several"] | (rows["accelerators"] <= here["accelerators"])]

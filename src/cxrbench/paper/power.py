@@ -107,8 +107,8 @@ def _arithmetic_of(read: Results, dataset: str) -> str:
 
 def seeds_needed(read: Results) -> pd.DataFrame:
     """The seeds with which each pair of settings of powers.csv has a power of 80 %: ``as_measured`` and
-    ``at_worst``; ``power_*`` with the fewest. Pairs of emulated arithmetic count for networks with all their
-    declared seeds."""
+    ``at_worst``; ``power_*`` with the fewest seeds. Pairs of emulated arithmetic count for networks with all
+    their declared seeds."""
     pair = ["architecture", "dataset_a", "dataset_b", "platform", "differs"]
     cases = ["as_measured", "at_worst"]
     curves = read.table("powers")

@@ -39,7 +39,7 @@ INSTANCES = (
 )
 PRICES = Path("data/prices.csv")
 GPU = "g5.xlarge"  # that ports are judged against
-ADVISED = (GPU, "g6e.xlarge", "g7e.2xlarge", "p5.4xlarge")  # whose thresholds stand in a table
+OF_THRESHOLDS = (GPU, "g6e.xlarge", "g7e.2xlarge", "p5.4xlarge")  # GPU, and those that the page advises
 IMAGES, SCORED, EPOCHS, SPEED = 60_000, 6_000, 10, 600  # of the example; images/s in training
 FORWARD = 1 / 3  # of a training step's time, for an image that is scored
 PORTING_USD, RATIO, HORIZON_MONTHS = 20_000, 0.77, 12  # of the example; RATIO: Trainium's cost over the GPU's
@@ -85,7 +85,7 @@ def jobs(read: Results) -> pd.DataFrame:
 
 def cheapest_jobs(read: Results) -> pd.DataFrame:
     """The row of each job's cheapest instance, by the geometric middle of its range."""
-    return _cheapest(jobs(read), "usd_middle")
+    return _cheapest(jobs(read))
 
 
 def cheapest_jobs_on_spot(read: Results) -> pd.DataFrame:
@@ -95,11 +95,11 @@ def cheapest_jobs_on_spot(read: Results) -> pd.DataFrame:
         return rows
     rows = rows.dropna(subset="spot").assign(usd_middle=lambda of: of["hours_middle"] * of["spot"])
     one = rows[rows["accelerators"] == 1]
-    return pd.concat([_cheapest(of, "usd_middle").assign(several=of is rows) for of in (rows, one)])
+    return pd.concat([_cheapest(rows).assign(several=True), _cheapest(one).assign(several=False)])
 
 
-def _cheapest(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    return rows if rows.empty else rows.loc[rows.groupby("job")[column].idxmin()]
+def _cheapest(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows if rows.empty else rows.loc[rows.groupby("job")["usd_middle"].idxmin()]
 
 
 def named_or(instances: pd.Series) -> str:
@@ -162,8 +162,8 @@ def jobs_in_markdown(read: Results) -> str:
     """The table of jobs and instances in Markdown, with region and date of its prices."""
     rows, pricing = jobs(read), read.study.prices
     instances = rows.drop_duplicates("instance")
-    on_spot = instances["spot"].map("; spot {:.2f}".format).where(instances["spot"].notna(), "")
-    rates = instances["instance"] + " (" + instances["usd_per_hour"].map("{:.2f}".format) + on_spot + ")"
+    spot = instances["spot"].map("; spot {:.2f}".format).where(instances["spot"].notna(), "")
+    rates = instances["instance"] + " (" + instances["usd_per_hour"].map("{:.2f}".format) + spot + ")"
     shown = pd.DataFrame({"instance (USD/h)": [*rates]})
     for job in JOBS:
         named = f"{job.size}: {job.images:,} x {job.pixels} px, {job.epochs} epochs, {job.network}"
@@ -171,18 +171,18 @@ def jobs_in_markdown(read: Results) -> str:
             f"{_time(row.hours_low, row.hours_high)}, {text(Range(row.usd_low, row.usd_high), 'short')} USD"
             for row in rows[rows["job"] == job.size].itertuples()
         ]
-    dates, on_spot = (", ".join(sorted({*rows[name]} - {""})) for name in ("as_of", "spot_as_of"))
-    where = f"{pricing.region}, {pricing.basis.replace('_', ' ')}, {dates}"
-    return f"{as_markdown(shown)}Prices: {where}; spot: {on_spot or 'none'}.\n"
+    dates, spot_dates = (", ".join(sorted({*rows[name]} - {""})) for name in ("as_of", "spot_as_of"))
+    on_demand = f"{pricing.region}, {pricing.basis.replace('_', ' ')}, {dates}"
+    return f"{as_markdown(shown)}Prices: {on_demand}; spot: {spot_dates or 'none'}.\n"
 
 
 def thresholds_in_markdown(read: Results) -> str:
-    """How many times the images/s of each advised GPU that instance must reach to cost the same, by its
-    capacity block and on spot, as a table in Markdown; empty where a price is missing."""
+    """How many times the images/s of each of ``OF_THRESHOLDS`` the instance of :func:`threshold` must reach
+    to cost the same, by its capacity block and on spot, as a table in Markdown; empty without a price."""
     prices, pricing = read_prices(PRICES), read.study.prices
     instance = next(iter(threshold(read)["instance"]), "")
     rows = []
-    for gpu in ADVISED:
+    for gpu in OF_THRESHOLDS:
         on_spot = thresholds(prices, gpu, pricing).query("instance == @instance")
         block = cheapest_block(prices, gpu, pricing, instance)
         if on_spot.empty or block.empty:

@@ -8,7 +8,7 @@ nothing about other seeds. With two runs on a side an interval has one degree of
 
 A row is *equivalent* when its 90 % interval lies inside the margin (two one-sided tests, Schuirmann 1987),
 even if it excludes zero; else *different* when its 95 % interval excludes zero and, of several findings,
-Holm's p is below 5 %; else *inconclusive*; *cannot_tell* without an interval. Only AUROC has verdicts.
+Holm's p is below 5 %; else *inconclusive*; *cannot_tell* without an interval. Only AUROC is judged.
 
 One run can be compared with a *reference* of several: it is *outside* when zero is outside the 95 % interval
 of its difference from their mean, as one more of them would be in one case of twenty, else *inside*.
