@@ -21,6 +21,7 @@ from cxrbench.paper.formats import (
 )
 from cxrbench.paper.results import Results, difference, seeds_of
 from cxrbench.results.pairs import ARITHMETIC, PLATFORM, PLATFORMS, PRECISION, PROCESSOR, SEED
+from cxrbench.statistics.folds import SPLIT
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
@@ -36,6 +37,7 @@ SOURCES = {
     "patients": "test patients, common to all runs",
     "patients x network": "patients x run",
     "seed": "the seed itself",
+    SPLIT: "the split",
 }
 SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
 
@@ -121,6 +123,24 @@ def sources(read: Results) -> Table:
 
 def _source_in_words(row: pd.Series) -> str:
     return f"{row.setting}, {row.network}" if row.source == SETTING else SOURCES[row.source]
+
+
+def over_folds(read: Results) -> Table:
+    """The variance of one run's main endpoint by source over folds: patients, runs, seed and split."""
+    rows = read.table("folds")
+    if rows.empty:
+        return Table(rows)
+    columns: Columns = {
+        "Network": "architecture",
+        "Source": ("name", lambda row: SOURCES[row.source]),
+        "SD": ("fine", lambda row: max(row.variance, 0) ** 0.5),
+        "95 % interval": ("fine", lambda row: Range(row.low**0.5, row.high**0.5)),
+        "Variance": "variance:scientific",
+        "Error": "error:scientific",
+        "Fraction": "fraction:share",
+        "p": "p:ratio",
+    }
+    return table(rows, columns)
 
 
 def shares(read: Results) -> Table:
