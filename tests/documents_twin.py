@@ -257,13 +257,13 @@ def unrounded(recipes: dict) -> dict:
 
 def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     """The endpoint's variance by source, over recipes with ten seeds; how far two seeds lie apart in F1."""
-    moves: dict[tuple, list[float]] = {}
-    alone = unrounded(recipes)
+    moves, alone = {}, unrounded(recipes)
     for group, rows in cells[cells["status"] == "ok"].groupby([*GROUP, "cpu", "alike"]):
-        if group[:3] in alone and not group[0].startswith("phantom") and len(rows) > 1:
+        if group[:3] in alone and not group[0].startswith("phantom"):
             f1 = recipes[group[:3]]["f1"]
             values = f1.value[np.isin(f1.seeds, rows["seed"])]
             moves.setdefault(group[:3], []).extend(abs(a - b) for a, b in combinations(values, 2))
+    moves = {group: of for group, of in moves.items() if len(of) >= 3}
     ten = [of["endpoint"] for of in alone.values() if len(of["endpoint"].seeds) >= 10]
     luck = np.array([of.luck for of in ten])
     common = [(of.parts.mean(axis=0) ** 2).sum() - of.luck / len(of.seeds) for of in ten]

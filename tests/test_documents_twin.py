@@ -92,8 +92,8 @@ SAID = {
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
         "Open. | In mean AUROC, for ConvNeXt-Pico alone, {power/needed} seeds on each",
-        "show a difference of {difference} in F1? | {pairs/recipes} settings with several seeds | No: in "
-        "{pairs/recipes/above} of them the median pair of seeds on one processor differs by more (). | "
+        "show a difference of {difference} in F1? | {pairs/recipes} settings of several seeds each | No: "
+        "in {pairs/recipes/above} of them the median pair of seeds on one processor differs by more (). | "
         "In macro F1 {to see/runs/low} to {to see/runs/high} seeds per platform, or with {power/seeds} seeds "
         "{to see/patients/low} to {to see/patients/high} test patients",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "

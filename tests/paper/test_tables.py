@@ -366,7 +366,8 @@ def test_the_second_margin_names_the_networks_that_lie_within_it(ends, networks:
 def test_pairs_of_seeds_are_counted_by_definition_of_f1_where_there_are_any() -> None:
     """A study of phantoms alone has none, which ended its build with a traceback."""
     study = read_study(ROOT / "config/config.yaml")
-    values = {"nih128-64px/resnet18/cpu": (0.5, 0.51, 0.53), "nih128-32px/resnet18/cpu": (0.6, 0.601)}
+    values = {"nih128-64px/resnet18/cpu": (0.5, 0.51, 0.53), "nih128-32px/resnet18/cpu": (0.6, 0.601, 0.6)}
+    values["nih128-32px/convnext_pico/cpu"] = (0.6, 0.7)  # one pair has no median
     rows = [
         {"cell": f"{setting}/seed{seed}", "definition": "f1_any_finding", "value": value}
         for setting, of_seeds in values.items()

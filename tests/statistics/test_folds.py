@@ -1,6 +1,9 @@
 """Variance over folds: a split that does nothing is not found, one that moves every run of a fold is."""
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -11,6 +14,7 @@ from cxrbench.statistics.folds import fold_sources, pooled_spread
 from cxrbench.statistics.sample import sample_of
 from cxrbench.study.config import read_study
 from cxrbench.study.names import Cell
+from documents_twin import Network, Scored
 from synthetic import draw_predictions, network_of
 
 FOLDS, SEEDS = 5, 3
@@ -106,3 +110,34 @@ def test_a_network_is_cross_fitted_when_all_its_folds_have_three_seeds_in_common
         some = {cell: run for cell, run in cells.items() if cell != lacking}
         assert cross_fitted_networks(some, study) == {}, "two seeds in common"
     assert cross_fitted_networks(dict([*cells.items()][SEEDS:]), study) == {}, "no first fold"
+
+
+@pytest.mark.slow
+def test_the_recorded_folds_are_divided_as_the_twin_divides_them(from_all_evidence: Path) -> None:
+    table = pd.read_csv(from_all_evidence / "results/tables/folds.csv")
+    assert set(table["architecture"]) == {"convnext_pico", "resnet18"}
+    for network, found in table.groupby("architecture"):
+        paths = [[*ROOT.glob(f"data/recorded/*fold{k}/{network}/cpu/seed*")] for k in range(1, FOLDS + 1)]
+        folds = [[Network(path) for path in of_fold] for of_fold in paths]
+        positive = [pd.DataFrame(runs[0].test[0]).groupby(runs[0].test[2]).any().sum() for runs in folds]
+        many = np.min(positive, axis=0) >= 10
+        scored = []
+        for runs in folds:
+            for run in runs:
+                truth, scores, patients = run.test
+                run.test = truth[:, many], scores[:, many], patients
+            areas = [(value.mean(), parts.mean(axis=1)) for value, parts, _ in map(Network.auroc, runs)]
+            values, parts = map(np.array, zip(*areas, strict=True))
+            scored.append(Scored(np.arange(len(runs)), values, parts, 1))
+        luck = np.mean([of.luck for of in scored])
+        common = np.mean([(of.parts.mean(axis=0) ** 2).sum() for of in scored])
+        seed = np.mean([of.value.var(ddof=1) for of in scored]) - luck
+        between = np.var([of.value.mean() for of in scored], ddof=1)
+        expected = {
+            **{"patients": common - luck / SEEDS, "patients x network": luck, "seed": seed},
+            "split": between - common - max(seed, 0) / SEEDS,
+        }
+        variance = found.set_index("source")["variance"]
+        for source, value in expected.items():
+            assert variance[source] == pytest.approx(value, rel=1e-6), (network, source)
+        assert (found["findings"] == many.sum()).all() and (found["runs"] == FOLDS * SEEDS).all()

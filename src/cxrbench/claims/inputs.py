@@ -129,7 +129,7 @@ _Pair = Annotated[
     _keys(*_SCORE, optional=("dataset", "platforms", "datasets", "platform")),
     AfterValidator(_two_sides),
 ]
-_Source = Annotated[dict[str, Any], _keys("metric", "source")]
+_Source = Annotated[dict[str, Any], _keys("metric", "source", optional=["setting", "network"])]
 _Runs = Annotated[dict[str, Any], _keys(optional=(*_CELL, "status", "kind", "instance", "region", "basis"))]
 
 
@@ -264,7 +264,7 @@ class ParityOf(Strict):
 
 class SourceOf(_Averaged):
     """``{variance: {metric: endpoint, source: patients}}``: a source's fraction of a score's variance, from
-    sources.csv."""
+    sources.csv; ``column: p`` is that of a setting's part, named by ``setting`` and ``network``."""
 
     variance: _Source
     column: str = "fraction"

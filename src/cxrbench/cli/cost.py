@@ -235,7 +235,8 @@ def cost_decide(
     capacity: Annotated[float | None, typer.Option(help=_QUESTIONS["capacity"])] = None,
     ongoing: Annotated[float, typer.Option(help="USD per month of work on the second platform.")] = 0.0,
     ratio: Annotated[
-        tuple[float, float] | None, typer.Option(help="Your own cost ratio, Trainium over GPU, low and high.")
+        tuple[float, float] | None,
+        typer.Option(help="Your own cost ratio, Trainium over GPU, low and high: --ratio 0.8 1.1."),
     ] = None,
     speeds: Annotated[
         tuple[float, float] | None,

@@ -322,7 +322,7 @@ def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list
         table = table[~table["drawn"]]
     run = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
     if run.nunique() == 1:
-        return [run.iloc[0], *_verdict(table, metric), "", in_columns(_readable(table), _HEADS)]
+        return [run.iloc[0], *_verdict(table, metric), "", in_columns(_readable(table), _HEADS), _ASSUMED]
     asked = table.columns.intersection(["seeds_to_see", "patients_to_see"])
     key = run.rename("run") if group else table["dataset"]
     rows = [
@@ -368,6 +368,10 @@ _HEADS = {
 }  # fmt: skip
 
 
+_ASSUMED = (
+    "Assumed: no part of the interaction of patients and runs is common to both platforms.\n"
+    "`cxrbench power A B` measures what two platforms share, from three runs on each."
+)
 _NONE = "none suffices"
 _SAID = ("patients", "seeds", "margin", "seed_freedom")  # by the verdict; degrees of freedom only in --json
 _ANSWERS = ("power_at_zero", "smallest_margin", "seeds_needed", "patients_needed")

@@ -240,10 +240,10 @@ def cells_by_status(read: Results) -> Figure:
     texts = [[", ".join(written.format(*one) for one in of.items()) for of in line] for line in counts]
     kinds = [[next(iter(of)).word if len(of) == 1 else "several" for of in line] for line in counts]
     colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
-    figure, axes = plt.subplots(figsize=(width(), 0.5 + 0.17 * len(rows)))
+    figure, axes = plt.subplots(figsize=(width(), 0.5 + 0.132 * len(rows)))
     sns.heatmap(
         pd.DataFrame(colours, [f"{row.dataset}, {row.architecture}" for row in rows], platforms),
-        mask=np.array(texts) == "", annot=np.array(texts), fmt="",
+        mask=np.array(texts) == "", annot=np.array(texts), fmt="", yticklabels=True,
         annot_kws={"color": "black", "size": 6},
         cmap=ListedColormap([*_FILL.values(), _FAILED]), vmin=0, vmax=len(_FILL), cbar=False,
         linewidths=2, linecolor="white", ax=axes,

@@ -1,6 +1,7 @@
 """Seeds against platforms: how the paper counts pairs of networks, and the share of seed variance they
 measure."""
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import Any
@@ -112,13 +113,18 @@ def sources(read: Results) -> Table:
     columns: Columns = {
         "Score": ("name", lambda row: SCORES["auroc" if row.metric == ENDPOINT else row.metric]),
         "Source": ("name", _source_in_words),
-        "SD": "sd:fine",
+        "SD": ("fine", lambda row: _deviation(row.variance)),
         "Variance": "variance:scientific",
         "Error": "error:scientific",
         "Fraction": ("share", lambda row: row.fraction),
         "p": "p:ratio",
     }
-    return table(rows, columns)
+    return table(rows.sort_values("metric", kind="stable"), columns)
+
+
+def _deviation(variance: float) -> float:
+    """Its root; NaN for an estimate below zero."""
+    return variance**0.5 if variance >= 0 else math.nan
 
 
 def _source_in_words(row: pd.Series) -> str:
@@ -133,7 +139,7 @@ def over_folds(read: Results) -> Table:
     columns: Columns = {
         "Network": "architecture",
         "Source": ("name", lambda row: SOURCES[row.source]),
-        "SD": ("fine", lambda row: max(row.variance, 0) ** 0.5),
+        "SD": ("fine", lambda row: _deviation(row.variance)),
         "95 % interval": ("fine", lambda row: Range(row.low**0.5, row.high**0.5)),
         "Variance": "variance:scientific",
         "Error": "error:scientific",
@@ -170,21 +176,25 @@ def _in_words(row: pd.Series) -> str:
     return f"{network}, {row.changed}: {' - '.join(sides)}"
 
 
+_FEWEST_PAIRS = 3  # for a median
+
+
 def pairs_by_setting(read: Results) -> pd.DataFrame:
-    """A row per setting with several seeds on radiographs: whether the median difference of two in macro F1
-    is above the preprint's."""
+    """A row per setting on radiographs with ``_FEWEST_PAIRS`` of seeds: whether the median difference of two
+    in macro F1 is above the preprint's."""
     rows = pairs_drawn(read)
     rows = rows[rows["changed"] == SEED]
     settings = []
     for name, pairs in rows.groupby(["dataset", "architecture", "platform"]):
         f1 = pairs.loc[pairs["metric"] == "f1_macro", "difference"].abs()
-        settings.append({"setting": "/".join(name), "above": f1.median() > DIFFERENCE})
+        if len(f1) >= _FEWEST_PAIRS:
+            settings.append({"setting": "/".join(name), "above": f1.median() > DIFFERENCE})
     return pd.DataFrame(settings, columns=["setting", "above"])
 
 
 def pairs_by_definition(read: Results) -> pd.DataFrame:
-    """A row per definition of F1: in how many settings with several seeds on radiographs the median
-    difference of two is above the preprint's."""
+    """A row per definition of F1: in how many settings on radiographs with ``_FEWEST_PAIRS`` of seeds the
+    median difference of two is above the preprint's."""
     scores = read.table("f1_search")
     cells = [Cell.parse(name) for name in scores["cell"]]
     settings = [f"{cell.dataset}/{cell.architecture}/{cell.platform}" for cell in cells]
@@ -196,8 +206,9 @@ def pairs_by_definition(read: Results) -> pd.DataFrame:
             [abs(first - second) for first, second in combinations(values.dropna(), 2)]
             for _, values in of_definition["value"].groupby(of_definition["setting"])
         ]
-        above = sum(np.median(differences) > DIFFERENCE for differences in pairs if differences)
-        rows.append({"definition": definition, "above": above, "settings": len([*filter(None, pairs)])})
+        pairs = [differences for differences in pairs if len(differences) >= _FEWEST_PAIRS]
+        above = sum(np.median(differences) > DIFFERENCE for differences in pairs)
+        rows.append({"definition": definition, "above": above, "settings": len(pairs)})
     return pd.DataFrame(rows, columns=["definition", "above", "settings"])
 
 
