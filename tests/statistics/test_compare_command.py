@@ -12,6 +12,7 @@ import pytest
 
 from columns import LABELS, SCORES
 from conftest import ROOT, cxrbench, must_fail, must_work
+from cxrbench.statistics.examples import predictions
 from cxrbench.statistics.runs import run_number
 from synthetic import draw_predictions, network_of
 
@@ -283,6 +284,27 @@ def test_equal_scores_are_a_copied_folder_or_said(folder: Path) -> None:
     printed = " ".join(must_work("compare", "a", "copied", cwd=folder).stdout.split())
     assert "all scores of A and B are equal: was one folder copied?" in printed
     assert "was one folder copied" not in must_work("compare", "a", "b", cwd=folder).stdout
+
+
+def test_a_run_that_is_twice_on_a_side_is_no_second_run(tmp_path: Path) -> None:
+    """Copies of one run were found equivalent, with five runs' confidence."""
+    for side, seeds in (("a", (0, 1, 2)), ("b", (3, 4, 3))):
+        for number, seed in enumerate(seeds):
+            (tmp_path / side).mkdir(exist_ok=True)
+            predictions(seed).to_csv(tmp_path / side / f"seed{number}.csv", index=False)
+    said = must_fail("compare", "a", "b", cwd=tmp_path)
+    assert "b/seed2.csv: all test scores are those of b/seed0.csv" in said and "leave one of them out" in said
+
+
+def test_files_without_a_test_image_are_named(tmp_path: Path) -> None:
+    """They were said to have other names of images."""
+    for side, split in (("a", "test"), ("b", "val")):
+        (tmp_path / side).mkdir()
+        for seed in range(2):
+            table = predictions(seed + 5 * (side == "b")).assign(split=split)
+            table.to_csv(tmp_path / side / f"seed{seed}.csv", index=False)
+    said = must_fail("compare", "a", "b", cwd=tmp_path)
+    assert "b/seed0.csv: none of its 120 rows is of split test" in said
 
 
 def test_a_narrow_terminal_is_told_which_columns_it_hides(

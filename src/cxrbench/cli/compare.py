@@ -21,8 +21,9 @@ SOURCES = (
 _MEANING = (
     "Equivalent: the 90 % interval lies within the margin, {margins}. Different: not equivalent, and the 95 %"
     " one excludes zero; for a finding, Holm's p of no difference, corrected over all findings, is also below"
-    " 0.05. Only AUROC has a verdict, because no margin of the others is established."
+    " 0.05."
 )
+_UNJUDGED = " Only AUROC has a verdict, because no margin of the others is established."
 _OF_REFERENCE = (
     "Inside: the 95 % interval of the difference from the reference's mean holds zero, as it does for 19 of"
     " 20 runs like the reference's. Inside is not equivalent: changes below the noticed ones stay hidden."
@@ -259,6 +260,8 @@ def _in_a_terminal(comparison: Comparison) -> list[str]:
             wrapped(f"Not shown in under {whole_width} columns: {hidden}. --html FILE has all.", ""),
         ]
     meaning = _OF_REFERENCE if comparison.reference else _MEANING.format(margins=_margins(comparison))
+    if not all(row["verdict"] for row in comparison.rows):
+        meaning += _UNJUDGED
     lines += ["", *shown, "", wrapped(meaning, "")]
     if bars := list(words.variance(comparison.main_variance)):
         lines += ["", *bars]

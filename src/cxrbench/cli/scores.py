@@ -234,7 +234,9 @@ def power(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=3, help="Seeds on each platform. Default: 3; with A and B, as many as both have."),
+        typer.Option(
+            min=3, help="Seeds on each platform. Default: 3; with A and B, as many as both have, if more."
+        ),
     ] = None,
     share: Annotated[
         list[float] | None,
@@ -281,7 +283,8 @@ def power(
     if sources and len(sources) > 1:
         if len(sources) > 2 or share or patient_se is not None or difference is not None:
             raise UserError(
-                "a pilot is two sets of runs, A and B; leave out --share, --patient-se and --difference"
+                "a pilot is two sets of runs, A and B; leave out --share, --patient-se and --difference, "
+                "which are for one group"
             )
         size_from_pilot(sources[0], sources[1], metric, margin, seeds, patients, as_json)
         return

@@ -229,6 +229,12 @@ def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]
                 for table in tables
             ]
     tables, notes = _with_patients(places, tables)
+    for place, table in zip(places, tables, strict=True):
+        if _test(table).empty:
+            raise UserError(
+                f"{place}: none of its {len(table):,} rows is of split test; write test into the column "
+                "split of the images to compare, or leave the column out"
+            )
     if common:
         shared = set.intersection(*(set(_test(table)["image"]) for table in tables))
         if not shared:
@@ -245,8 +251,22 @@ def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]
         notes.append("F1 is left out: the runs have different validation images, from which thresholds come")
         tables = [*map(_test, tables)]
     of_a, of_b = tables[: len(a.tables)], tables[len(a.tables) :]
+    for of_side in (of_a, of_b):
+        _no_run_twice(places[: len(of_a)] if of_side is of_a else places[len(of_a) :], of_side)
     first = replace(a, tables=dict(zip(a.tables, of_a, strict=True)))
     return first, replace(b, tables=dict(zip(b.tables, of_b, strict=True))), notes
+
+
+def _no_run_twice(places: list[str], tables: list[pd.DataFrame]) -> None:
+    """UserError where two runs of a side have the same test scores: their spread would be none."""
+    seen: dict[bytes, str] = {}
+    for place, table in zip(places, tables, strict=True):
+        scores = _test(table)[[SCORE + name for name in findings_of(table)]].to_numpy(float).tobytes()
+        if (first := seen.setdefault(scores, place)) != place:
+            raise UserError(
+                f"{place}: all test scores are those of {first}, as if a run was copied or its seed not set; "
+                "give each run a seed of its own, or leave one of them out"
+            )
 
 
 def _test(table: pd.DataFrame) -> pd.DataFrame:
