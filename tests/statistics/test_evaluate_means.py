@@ -70,7 +70,7 @@ def test_a_finding_that_the_mean_leaves_out_is_not_said_to_be_taken_as_exact() -
     table = scored(Mass=1, Edema=12)
     table["score_Mass"] = table["label_Mass"] * 0.8
     assert not any("known exactly" in note for note in evaluate(table, replicates=2).notes)
-    runs = dict.fromkeys(range(3), table)
+    runs = {run: table.assign(score_Edema=table["score_Edema"] * (1 - run / 10)) for run in range(3)}
     assert not any("known exactly" in note for note in compare_runs(runs, runs).notes)
 
 

@@ -283,8 +283,7 @@ def power(
     if sources and len(sources) > 1:
         if len(sources) > 2 or share or patient_se is not None or difference is not None:
             raise UserError(
-                "a pilot is two sets of runs, A and B; leave out --share, --patient-se and --difference, "
-                "which are for one group"
+                "a pilot is two sets of runs, A and B; leave out --share, --patient-se and --difference"
             )
         size_from_pilot(sources[0], sources[1], metric, margin, seeds, patients, as_json)
         return
