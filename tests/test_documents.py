@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.main import get_command
 
@@ -127,3 +128,14 @@ def test_the_readme_says_what_ci_runs_and_the_catalog_finds_a_workflow() -> None
     assert {"snakemake", "workflow"} <= set(re.findall(r"\w+", README.lower()))  # the catalog's criteria
     assert (ROOT / "Snakefile").exists() and list((ROOT / "workflow/rules").glob("*.smk"))
     assert (ROOT / ".snakemake-workflow-catalog.yml").exists() and (ROOT / "config/README.md").exists()
+
+
+def test_the_page_on_compare_says_how_often_a_loss_was_noticed_in_simulations() -> None:
+    rows = pd.read_csv(ROOT / "data/recorded/simulated/comparisons.csv")
+    rows = rows[(rows["what"] == "different") & (rows["difference"] == 0.01) & rows["paired"]]
+    page = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
+    for patients, words in ((200, "10 paired runs, 200 patients"), (500, "the same, 500 patients")):
+        of_size = rows[rows["patients"] == patients].sort_values("runs")
+        shown = "{:.0f}, {:.0f} and {:.0f} %".format(*100 * of_size["rate"])
+        assert [*of_size["runs"]] == [3, 5, 10] and f"{words} | {shown} |" in page
+        assert (of_size["monte_carlo_error"] < 0.03).all()

@@ -251,8 +251,8 @@ def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]
         notes.append("F1 is left out: the runs have different validation images, from which thresholds come")
         tables = [*map(_test, tables)]
     of_a, of_b = tables[: len(a.tables)], tables[len(a.tables) :]
-    for of_side in (of_a, of_b):
-        _no_run_twice(places[: len(of_a)] if of_side is of_a else places[len(of_a) :], of_side)
+    _no_run_twice(places[: len(of_a)], of_a)
+    _no_run_twice(places[len(of_a) :], of_b)
     first = replace(a, tables=dict(zip(a.tables, of_a, strict=True)))
     return first, replace(b, tables=dict(zip(b.tables, of_b, strict=True))), notes
 
