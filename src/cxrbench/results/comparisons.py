@@ -84,6 +84,7 @@ def comparison_tables(
     ``baselines``: the file of published values.
     """
     ok = cells[cells["status"] == "ok"]
+    scored = of_whole_blocks(scored, study)
     estimates = {cell: scores.estimate for cell, scores in scored.items()}
     drawn = cells.loc[cells["drawn"].astype(bool), "dataset"]
     spreads = spreads.assign(drawn=spreads["dataset"].isin(drawn))
@@ -110,6 +111,18 @@ def comparison_tables(
         "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
         "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, metrics, study, baselines),
+    }
+
+
+def of_whole_blocks(scored: ScoresByCell, study: Study) -> dict[Cell, Scores]:
+    """The scores without those of a block's arm of which a declared seed has none: a look at fewer seeds
+    could decide when to stop (docs/arithmetic.md)."""
+    lacking = {(c.dataset, c.architecture, c.platform) for c in study.all_cells() if c not in scored}
+    blocks = {name for name, source in study.datasets.items() if source.block}
+    return {
+        cell: scores
+        for cell, scores in scored.items()
+        if cell.dataset not in blocks or (cell.dataset, cell.architecture, cell.platform) not in lacking
     }
 
 
