@@ -158,10 +158,22 @@ def test_a_port_is_refused_in_ci_unless_it_is_equivalent(folder: Path) -> None:
     other = "different"
     assert verdict != other
     must_work("compare", "a", "b", "--expect", verdict, cwd=folder)
-    assert f"the verdict is {verdict}" in must_fail("compare", "a", "b", "--expect", other, cwd=folder)
+    said = must_fail("compare", "a", "b", "--expect", other, cwd=folder, code=4)
+    assert f"the verdict is {verdict}" in said
+    must_fail("compare", "a", "none", "--expect", other, cwd=folder)  # another code than another verdict's
     assert "no such verdict; did you mean 'equivalent'" in must_fail(
         "compare", "a", "b", "--expect", "equivalnt"
     )
+
+
+def test_a_margin_that_judges_no_row_is_said(folder: Path) -> None:
+    """`--label-margin 0.001` of one finding was ignored in silence, and so was any margin of a reference."""
+    finding = rows("a", "b", cwd=folder)[-1]["label"]
+    alone = ("compare", "a", "b", "--label-margin", "0.03", "--findings", finding)
+    assert "--label-margin 0.03 decides nothing here" in " ".join(must_work(*alone, cwd=folder).stdout.split())
+    assert "decides nothing" not in must_work("compare", "a", "b", "--margin", "0.03", cwd=folder).stdout
+    reference = must_work("compare", "a/seed0.csv", "b", "--reference", "--margin", "0.03", cwd=folder).stdout
+    assert "--margin 0.03 decides nothing here: a reference takes no margin" in " ".join(reference.split())
 
 
 # -- bad input: one sentence each, with the place and what to do ------------------------------------

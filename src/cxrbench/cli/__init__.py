@@ -47,8 +47,9 @@ Check all recorded evidence, then print the claims that it supports:
 EPILOG = """Tables go to standard output. With --json, the same rows are JSON.
 Messages go to standard error.
 Exit codes: 0 done; 1 wrong input, or a result outside its tolerance; 2 wrong
-command line; 3 the cell cannot be trained here; 75 training was interrupted,
-and the same command resumes it."""
+command line; 3 the cell cannot be trained here; 4 another verdict than
+compare --expect names; 75 training was interrupted, and the same command
+resumes it."""
 
 
 # What commands read by default and every clone has, unlike data/packed and a user's own config/mine.yaml.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import RECORDED, say, terminal_width, wrapped
+from cxrbench.cli.words import ANOTHER_VERDICT, RECORDED, say, terminal_width, wrapped
 
 if TYPE_CHECKING:
     from cxrbench.statistics.comparison import Comparison
@@ -63,7 +63,7 @@ def compare(
         typer.Option(min=1, help="Mean AUROC is over findings with so many positive test patients."),
     ] = 10,
     expect: Annotated[
-        str | None, typer.Option(help="Exit with 1 unless this is the verdict, for example equivalent.")
+        str | None, typer.Option(help="Exit with 4 unless this is the verdict, for example equivalent.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with it all to this file too.")] = None,
     plot: Annotated[
@@ -124,7 +124,7 @@ def compare(
         raise UserError(
             "`compare` takes two sets of runs, A and B; quote patterns, or the shell takes them apart"
         )
-    comparison.notes[:0] = _networks(sources)
+    comparison.notes[:0] = [*_networks(sources), *_unused(comparison, margin, label_margin)]
     if as_json:
         for note in comparison.notes:
             say(wrapped(note))
@@ -142,7 +142,21 @@ def compare(
             say(f"wrote {path}")
     if expect not in (None, comparison.verdict):
         say(f"the verdict is {comparison.verdict}, not {expect}")
-        raise typer.Exit(1)
+        raise typer.Exit(ANOTHER_VERDICT)
+
+
+def _unused(comparison: Comparison, margin: float, label_margin: float) -> list[str]:
+    """A note where a margin was given by which no row is judged."""
+    from cxrbench.statistics.comparison import LABEL_MARGIN, MARGIN
+
+    used = {row["margin"] for row in comparison.rows}
+    given = (("--margin", margin, MARGIN), ("--label-margin", label_margin, LABEL_MARGIN))
+    return [
+        f"{option} {value:g} decides nothing here: "
+        + ("a reference takes no margin" if comparison.reference else "--margin judges means and an only finding")
+        for option, value, default in given
+        if value != default and value not in used
+    ]
 
 
 def _options(margin: float, label_margin: float, by: str | None, reference: bool) -> str:

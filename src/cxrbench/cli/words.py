@@ -36,6 +36,7 @@ TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
 _LONG = 16  # characters of a word that a narrow terminal may break
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
+ANOTHER_VERDICT = 4  # exit code: not the verdict that --expect names
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 REGISTRY, RESULTS, STUDY = Path("data/registry.csv"), Path("results"), Path("config/config.yaml")
 
