@@ -170,10 +170,11 @@ def test_a_margin_that_judges_no_row_is_said(folder: Path) -> None:
     """`--label-margin 0.001` of one finding was ignored in silence, and so was any margin of a reference."""
     finding = rows("a", "b", cwd=folder)[-1]["label"]
     alone = ("compare", "a", "b", "--label-margin", "0.03", "--findings", finding)
-    assert "--label-margin 0.03 decides nothing here" in " ".join(must_work(*alone, cwd=folder).stdout.split())
+    said = " ".join(must_work(*alone, cwd=folder).stdout.split())
+    assert "--label-margin 0.03 decides nothing here" in said
     assert "decides nothing" not in must_work("compare", "a", "b", "--margin", "0.03", cwd=folder).stdout
     reference = must_work("compare", "a/seed0.csv", "b", "--reference", "--margin", "0.03", cwd=folder).stdout
-    assert "--margin 0.03 decides nothing here: a reference takes no margin" in " ".join(reference.split())
+    assert "--margin 0.03 decides nothing here: a reference has no margin" in " ".join(reference.split())
 
 
 # -- bad input: one sentence each, with the place and what to do ------------------------------------
@@ -333,7 +334,7 @@ def test_a_narrow_terminal_is_told_which_columns_it_hides(
 
 def test_a_column_under_another_name_can_be_mapped(folder: Path) -> None:
     changed(folder, "a/seed1.csv", lambda t: t.rename(columns={"image": "dicom_id"}))
-    assert "or map yours with cxrbench compare --columns image=NAME" in one_sentence(folder)
+    assert "or map yours with --columns image=NAME" in one_sentence(folder)
 
 
 def test_two_files_of_one_run_are_named(folder: Path) -> None:

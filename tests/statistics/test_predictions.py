@@ -290,6 +290,20 @@ def test_a_folder_of_a_cell_stands_for_its_predictions() -> None:
     pd.testing.assert_frame_equal(table, load_predictions(folder / "predictions.parquet")[0])
 
 
+def test_a_file_with_other_names_is_scored_by_a_map_of_them(tmp_path, table) -> None:
+    """The message of `evaluate` named an option that `compare` alone had."""
+    table.to_csv(tmp_path / "ours.csv", index=False)
+    table.rename(columns={"image": "dicom_id"}).to_csv(tmp_path / "theirs.csv", index=False)
+    assert "or map yours with --columns image=NAME" in must_fail("evaluate", tmp_path / "theirs.csv")
+    ours, theirs = (
+        must_work("evaluate", tmp_path / name, *words, "--json").stdout
+        for name, words in (("ours.csv", ()), ("theirs.csv", ("--columns", "image=dicom_id")))
+    )
+    assert ours == theirs
+    bad = must_fail("evaluate", tmp_path / "ours.csv", "--columns", "dicom_id=")
+    assert "write our name, an equals sign and yours" in bad
+
+
 def test_the_folder_of_a_failed_run_names_its_status(tmp_path) -> None:
     finished = read_record(ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0")
     record = finished.model_copy(update={"status": "out_of_memory"})

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cxrbench.cli.words import ANOTHER_VERDICT, RECORDED, say, terminal_width, wrapped
+from cxrbench.cli.words import (
+    ANOTHER_VERDICT,
+    MAPPED,
+    RECORDED,
+    mapped_columns,
+    say,
+    terminal_width,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from cxrbench.statistics.comparison import Comparison
@@ -49,7 +57,7 @@ def compare(
         list[str] | None,
         typer.Option(
             "--columns",
-            help="Your names of columns, as image=dicom_id,patient=subject_id; once more if B's differ.",
+            help=f"{MAPPED}; once more if B's differ.",
         ),
     ] = None,
     scores: Annotated[
@@ -94,7 +102,7 @@ def compare(
         from cxrbench.paper.compare_page import must_be_picture
 
         must_be_picture(plot)
-    of_columns = [_mapped(text) for text in mapped or [""]]
+    of_columns = [mapped_columns(text) for text in mapped or [""]]
     if len(of_columns) > (2 if by is None else 1):
         raise UserError(
             f"--columns is given {len(of_columns)} times; give it once, or without --by once for A and once "
@@ -150,10 +158,10 @@ def _unused(comparison: Comparison, margin: float, label_margin: float) -> list[
     from cxrbench.statistics.comparison import LABEL_MARGIN, MARGIN
 
     used = {row["margin"] for row in comparison.rows}
+    why = "a reference has no margin" if comparison.reference else "--margin judges means and an only finding"
     given = (("--margin", margin, MARGIN), ("--label-margin", label_margin, LABEL_MARGIN))
     return [
-        f"{option} {value:g} decides nothing here: "
-        + ("a reference takes no margin" if comparison.reference else "--margin judges means and an only finding")
+        f"{option} {value:g} decides nothing here: {why}"
         for option, value, default in given
         if value != default and value not in used
     ]
@@ -239,16 +247,6 @@ def _networks(sources: list[str]) -> list[str]:
     if len({*recorded}) < 2:
         return []
     return [f"A is of {recorded[0]} and B of {recorded[1]}, so the difference is that of two networks"]
-
-
-def _mapped(text: str) -> dict[str, str]:
-    """The columns of ``image=dicom_id,patient=subject_id``."""
-    from cxrbench.statistics.errors import UserError
-
-    pairs = [part.partition("=") for part in text.split(",")] if text else []
-    if bad := [name for name, sign, column in pairs if not (name.strip() and sign and column.strip())]:
-        raise UserError(f"--columns {bad[0]}: write our name, an equals sign and yours, as image=dicom_id")
-    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 # Columns of a table that a narrow terminal keeps: the first that fit, or the last.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cxrbench.cli.words import (
+    MAPPED,
     PRICES,
     RESULTS,
     JsonOption,
@@ -18,6 +19,7 @@ from cxrbench.cli.words import (
     aligned,
     complain,
     in_columns,
+    mapped_columns,
     print_json,
     say,
     wrapped,
@@ -32,8 +34,6 @@ SOURCE = (
     "A cell's folder, its record.json, or predictions as Parquet or CSV. Columns: image; label_NAME (0, 1 or"
     " empty) and score_NAME (0 to 1) for each finding; patient and split (train, val, test) if known."
 )
-
-
 _SHOWN = {
     name: METRICS[name].short for name in ("average_precision", "f1", "calibration_error")
 }  # in a terminal, beside AUROC
@@ -55,11 +55,11 @@ def evaluate(
         int,
         typer.Option(min=1, help="The main endpoint is over findings with so many positive test patients."),
     ] = 10,
+    columns: Annotated[str, typer.Option(help=f"{MAPPED}.")] = "",
 ) -> None:
     """Score predictions: AUROC, F1, calibration and more, with intervals over patients.
 
     Several files are scored one by one; `cxrbench compare` tells whether two sets differ.
-
     Example: cxrbench evaluate predictions.parquet
     """
     from cxrbench.common.errors import UserError
@@ -70,10 +70,10 @@ def evaluate(
     if len(files) < len(sources or []):
         say("a file that is named twice is scored once")
     records = [path for path in files if path.name == "record.json"]
-    if files and records == files:
+    if files and records == files and not columns:
         table, notes = evaluate_cells(records, replicates, positive_patients)
     elif files:
-        table, notes = evaluate_files(files, replicates, positive_patients, say)
+        table, notes = evaluate_files(files, replicates, positive_patients, say, mapped_columns(columns))
     else:
         raise UserError("name a file of predictions, or the record.json of one or more cells")
     if out:

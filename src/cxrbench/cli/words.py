@@ -33,12 +33,21 @@ ProcessesOption = Annotated[
 ]
 StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
+MAPPED = "Your names of columns, as image=dicom_id,patient=subject_id"  # help of --columns
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
 _LONG = 16  # characters of a word that a narrow terminal may break
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 ANOTHER_VERDICT = 4  # exit code: not the verdict that --expect names
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 REGISTRY, RESULTS, STUDY = Path("data/registry.csv"), Path("results"), Path("config/config.yaml")
+
+
+def mapped_columns(text: str) -> dict[str, str]:
+    """The columns of ``image=dicom_id,patient=subject_id``."""
+    pairs = [part.partition("=") for part in text.split(",")] if text else []
+    if bad := [name for name, sign, column in pairs if not (name.strip() and sign and column.strip())]:
+        raise UserError(f"--columns {bad[0]}: write our name, an equals sign and yours, as image=dicom_id")
+    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 def print_json(rows: pd.DataFrame) -> None:

@@ -1,7 +1,7 @@
 """The metrics of the study's cells, and of a file of predictions from anywhere (metrics.csv)."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -44,11 +44,15 @@ def of_cell(metrics: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 
 def evaluate_file(
-    path: Path, replicates: int | None, least: int, say: Callable[[str], None] = lambda text: None
+    path: Path,
+    replicates: int | None,
+    least: int,
+    say: Callable[[str], None] = lambda text: None,
+    columns: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """The metrics of a predictions file from anywhere, and notes on what it lacks.
 
-    ``say`` is told before what takes minutes.
+    ``say`` is told before what takes minutes; ``columns`` maps our names of columns to the file's.
     """
     ended = path / "record.json"
     if ended.is_file() and not (path / FILE).is_file():
@@ -59,7 +63,7 @@ def evaluate_file(
         )
     if not path.exists() and (cell := _run_of(path)):
         raise UserError(f"{path}: not trained yet; run `cxrbench train {cell}`")
-    predictions, lacking = load_predictions(path)
+    predictions, lacking = load_predictions(path, columns)
     if (count := len(findings_of(predictions))) > MANY_FINDINGS:
         say(f"scoring {count:,} findings of {len(predictions):,} images: this may take minutes")
     table, notes = evaluate(predictions, replicates=replicates, least=least)
@@ -97,12 +101,16 @@ def evaluate_cells(records: Sequence[Path], replicates: int | None, least: int) 
 
 
 def evaluate_files(
-    files: Sequence[Path], replicates: int | None, least: int, say: Callable[[str], None] = lambda text: None
+    files: Sequence[Path],
+    replicates: int | None,
+    least: int,
+    say: Callable[[str], None] = lambda text: None,
+    columns: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """The metrics of each file, or of a cell by its record, with a column ``source`` where there are
     several; a note begins with its source there."""
     places = [path.parent if path.name == "record.json" else path for path in files]
-    scored = [evaluate_file(path, replicates, least, say) for path in places]
+    scored = [evaluate_file(path, replicates, least, say, columns) for path in places]
     if len(scored) == 1:
         return scored[0]
     named = list(zip(map(str, files), scored, strict=True))

@@ -288,7 +288,7 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
         hint = nearest(missing[0], lonely, 1)
         yield (
             f"columns are missing: {', '.join(missing)}{hint}; add them under these names, or map yours "
-            f"with cxrbench compare --columns {missing[0]}=NAME"
+            f"with --columns {missing[0]}=NAME"
         )
     if not named:
         yield "there are no columns label_NAME and score_NAME; add a pair for each finding"
