@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -86,7 +87,7 @@ def a_line(monkeypatch: pytest.MonkeyPatch, **fields: str) -> Callable[[pd.DataF
 
 CELLS = pd.DataFrame(
     {"dataset": ["a", "a", "b"], "size": [1.5, 2.5, 2.5], "low": [1, 1, 2], "word": [*"xyz"]}
-)
+).assign(many=[3, 9, np.nan])  # how many it takes; of the last, none would do
 NO_SCORES = pd.DataFrame(columns=["dataset", "architecture", "platform", "metric", "label"])
 
 
@@ -102,6 +103,13 @@ NO_SCORES = pd.DataFrame(columns=["dataset", "architecture", "platform", "metric
         ({"rows": "size > 9", "column": "word", "empty": "no word"}, "no word"),
         ({"rows": "size > 9", "column": "word"}, "None"),
         ({"rows": "size > 9", "take": "count"}, "0"),
+        ({"column": "many", "take": "range", "kind": "count", "none": "none would do"}, "3 or more"),
+        ({"column": "many", "take": "max", "none": "none would do"}, "none would do"),
+        ({"rows": "size < 2", "column": "many", "take": "max", "none": "none would do"}, "3"),
+        (
+            {"rows": "word == 'z'", "column": "many", "take": "range", "none": "none would do"},
+            "none would do",
+        ),
     ],
 )
 def test_a_line_takes_its_value_from_a_table(monkeypatch, fields: dict[str, str], shown: str) -> None:

@@ -54,3 +54,9 @@ def test_intervals_hold_the_true_share_and_show_scores_that_are_too_low() -> Non
         low = reliability(drawn(rng, 600, copies=3, off=3), 5).iloc[-1]
         wrong.append(low["ci_low"] > low["score"])
     assert 0.94 <= np.mean(inside) <= 0.99 and np.mean(wrong) > 0.95
+
+
+def test_without_a_known_label_there_is_no_bin() -> None:
+    sample = drawn(np.random.default_rng(1), 20)
+    sample.unknown[:] = True
+    assert reliability(sample).empty and "share" in reliability(sample)

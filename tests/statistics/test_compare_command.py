@@ -337,6 +337,14 @@ def test_a_column_under_another_name_can_be_mapped(folder: Path) -> None:
     assert "or map yours with --columns image=NAME" in one_sentence(folder)
 
 
+def test_a_pattern_of_three_parts_is_no_name_of_recorded_runs(folder: Path) -> None:
+    (folder / "runs").mkdir()
+    for side in "ab":
+        (folder / side).rename(folder / "runs" / side)
+    assert rows("runs/a/*.csv", "runs/b/*.csv", cwd=folder)[0]["runs_a"] == 3
+    assert "--findings names none" in one_sentence(folder, "runs/a", "runs/b", "--findings", ",")
+
+
 def test_two_files_of_one_run_are_named(folder: Path) -> None:
     (folder / "a/again_seed1.csv").write_text((folder / "a/seed1.csv").read_text())
     assert re.search(r"run 1 of A is in .*seed1\.csv too", one_sentence(folder))
@@ -354,6 +362,34 @@ def test_three_patients_are_too_few(folder: Path) -> None:
     assert "3 test patients: an interval takes 10 or more" in one_sentence(folder)
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((0.71,) * 3, (0.70,) * 3), ((0.71, 0.72, 0.73), (0.70, 0.71, 0.72)), ((0.7,) * 3, (0.7,) * 3)],
+)
+def test_scores_that_do_not_vary_have_no_verdict(a, b, tmp_path: Path) -> None:
+    """Rounded scores gave an interval without a width, and "different" or "equivalent" by it."""
+    table = pd.DataFrame({"gpu": ["x"] * 3 + ["y"] * 3, "seed": [0, 1, 2] * 2, "score": [*a, *b]})
+    table.to_csv(tmp_path / "runs.csv", index=False)
+    (row,) = rows("runs.csv", "--by", "gpu", "--margin", "0.02", cwd=tmp_path)
+    assert (row["verdict"], row["ci90_low"]) == ("cannot_tell", None) and "rounded" in row["note"]
+    assert "rounded" in must_work("compare", "runs.csv", "--by", "gpu", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--by", "score"), "platform, seed and score are three columns"),
+        (("--by", "seed"), "platform, seed and score are three columns"),
+        (("--by", "platform", "--columns", "seed=seed,score=seed"), "are three columns, here"),
+        (("--by", "platform", "--margin", "inf"), "a margin is a finite number above zero"),
+        (("--by", "platform", "--findings", "Mass"), "no option but --columns and --margin"),
+        (("--by", "platform", "--common"), "no option but --columns and --margin"),
+    ],
+)
+def test_a_table_of_scores_takes_three_columns_and_no_option_of_predictions(words, expected: str) -> None:
+    assert expected in one_sentence(ROOT, REPORTS, *words)
+
+
 def test_a_table_of_scores_that_is_none_is_named(tmp_path: Path) -> None:
     table = pd.read_csv(REPORTS)
     for change, expected in {
@@ -364,3 +400,4 @@ def test_a_table_of_scores_that_is_none_is_named(tmp_path: Path) -> None:
     }.values():
         change.to_csv(tmp_path / "runs.csv", index=False)
         assert expected in one_sentence(tmp_path, "runs.csv", "--by", "platform")
+    assert "there is no such file" in one_sentence(tmp_path, "none.csv", "--by", "platform")

@@ -16,6 +16,7 @@ from cxrbench.statistics import compare_runs
 from cxrbench.statistics.comparison import Verdict, verdict_of
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import estimate_cell
+from cxrbench.statistics.examples import predictions
 from cxrbench.statistics.parity import Margins, parity
 from cxrbench.statistics.predictions import findings_of, load_predictions
 from cxrbench.study.names import Cell
@@ -276,6 +277,42 @@ def test_runs_are_paired_by_their_numbers(drawn, seeds_a, seeds_b, paired: bool,
     assert (found.main["paired"], (found.main["runs_a"], found.main["runs_b"])) == (paired, compared)
     named = [note for note in found.notes if "1, 2, 3" in note]
     assert bool(named) == (seeds_b == (1, 2, 3, 7))
+
+
+def test_runs_without_numbers_are_never_paired(tmp_path: Path) -> None:
+    """Numbers that stood for missing ones met: "seed2, seed3, x, y" on both sides were paired crosswise."""
+    answers = []
+    for names in (("seed2", "seed3", "x", "y"), ("u", "v", "x", "y"), ("seed1", "best", "x", "y")):
+        folder = tmp_path / names[0]
+        for side, skills in (("a", (0.2, 0.2, 3, 3)), ("b", (3, 3, 0.2, 0.2))):
+            (folder / side).mkdir(parents=True)
+            for k, (name, skill) in enumerate(zip(names, skills, strict=True)):
+                table = predictions(10 * k + (side == "b"), skill)
+                table.to_csv(folder / side / f"{name}.csv", index=False)
+        found = compare_runs(folder / "a", folder / "b").main
+        assert not found["paired"]
+        answers.append((found["ci90_low"], found["ci90_high"]))
+    assert answers[0] == pytest.approx(answers[1]) and answers[2] == pytest.approx(answers[1])
+
+
+@pytest.mark.parametrize("name", ["image", "patient"])
+def test_names_with_and_without_a_point_zero_are_one(name: str, tmp_path: Path) -> None:
+    """pandas makes a column with a gap one of floats; 7 and 7.0 were two patients."""
+    numbered = predictions(0).assign(image=range(120))
+    for side, table in (("a", numbered.astype({name: float})), ("b", numbered)):
+        worse = table if side == "a" else table.assign(score_Mass=table["score_Mass"] / 2)
+        worse.to_parquet(tmp_path / f"{side}.parquet")
+    found = compare_runs(tmp_path / "a.parquet", tmp_path / "b.parquet").main
+    assert (found["patients"], found["images"]) == (40, 80)
+
+
+def test_a_column_of_seeds_may_have_come_as_text(tmp_path: Path) -> None:
+    runs = pd.concat([predictions(k).assign(seed=f"{k}.0") for k in range(3)])
+    runs.to_parquet(tmp_path / "a.parquet")
+    others = pd.concat([predictions(9 + k).assign(seed=k) for k in range(3)])
+    others.to_parquet(tmp_path / "b.parquet")
+    found = compare_runs(tmp_path / "a.parquet", tmp_path / "b.parquet").main
+    assert (found["runs_a"], found["runs_b"], found["paired"]) == (3, 3, True)
 
 
 def test_one_run_against_several_has_no_interval(drawn: pd.DataFrame) -> None:

@@ -201,3 +201,8 @@ def test_any_finding_elsewhere_is_what_reweighted_images_would_give(predictions)
         constant = f1_score(positive, np.ones_like(positive), sample_weight=weights)
         assert rows.loc[name, "no_skill_elsewhere"] == pytest.approx(constant)
     assert rows.drop(["f1_any_finding", "f1_no_finding"])["value_elsewhere"].isna().all()
+
+
+def test_without_a_positive_image_nothing_is_searched(predictions):
+    none = predictions.assign(**{name: 0 for name in predictions if name.startswith("label_")})
+    assert f1_search(none).empty and list(f1_search(none)) == list(f1_search(predictions))

@@ -104,10 +104,21 @@ def test_the_command_answers_from_given_numbers_and_names_what_is_wrong(tmp_path
         (["power", "--tables", str(tmp_path / "earlier")], "an earlier version wrote it; run `make"),
         (["power", "--patient-se", "0.004"], "--measured-on"),
         ([*given, "--metric", "f1_micra"], "there is no spread of it; did you mean 'f1_micro'"),
-        ([*given, "--patient-se", "0", "--seed-sd", "0"], "give one above zero"),
+        ([*given, "--patient-se", "0"], "--patient-se above 0"),  # sharing all, such runs never vary
+        ([*given, "--seed-sd", "inf"], "are below 1"),
+        (["power", "a", "b", "--seed-sd", "0.5"], "leave out --share, --patient-se, --seed-sd"),
     ]:
         assert message in must_fail(*words)
-    wrong = {"--margin": 0, "--seeds": 2, "--measured-on": 1, "--share": 1.5, "--seed-sd": "nan"}
+    large = ("power", "--patient-se", "0.01", "--measured-on", "100", "--difference", "1", "--json")
+    assert {row["patients_to_see"] for row in json.loads(must_work(*large).stdout)} == {2}
+    wrong = {
+        "--margin": 0,
+        "--seeds": 2,
+        "--difference": "inf",
+        "--measured-on": 1,
+        "--share": 1.5,
+        "--seed-sd": "nan",
+    }
     for option, value in wrong.items():
         assert f"Invalid value for '{option}'" in must_fail(*given, option, value, code=2)
 

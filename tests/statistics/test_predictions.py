@@ -304,6 +304,13 @@ def test_a_file_with_other_names_is_scored_by_a_map_of_them(tmp_path, table) -> 
     assert "write our name, an equals sign and yours" in bad
 
 
+def test_a_finding_without_labels_is_scored_without_a_warning_of_numpy(tmp_path, table) -> None:
+    name = next(name for name in table if name.startswith("label_"))
+    table.assign(**{name: np.nan}).to_csv(tmp_path / "p.csv", index=False)
+    said = must_work("evaluate", tmp_path / "p.csv").stderr
+    assert "Warning" not in said and name.removeprefix("label_") in said
+
+
 def test_the_folder_of_a_failed_run_names_its_status(tmp_path) -> None:
     finished = read_record(ROOT / "data/recorded/nih128-64px/resnet18/cpu/seed0")
     record = finished.model_copy(update={"status": "out_of_memory"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,12 +110,17 @@ def compare(
             "for B"
         )
     if by is not None:
-        if len(sources) != 1 or reference:
+        of_predictions = (reference, common, findings, scores != "probabilities", positive_patients != 10)
+        if len(sources) != 1 or any(of_predictions):
             raise UserError(
-                "--by takes one table and no --reference; leave it out to compare two sets of predictions"
+                "--by takes one table and no option but --columns and --margin; leave it out to compare two "
+                "sets of predictions"
             )
         comparison = compare_scores(Path(sources[0]), by, margin, of_columns[0])
     elif len(sources) == 2:
+        named = [name.strip() for name in (findings or "").split(",") if name.strip()]
+        if findings is not None and not named:
+            raise UserError("--findings names none; write them separated by commas, or leave it out")
         comparison = compare_runs(
             located(sources[0]),
             located(sources[1]),
@@ -124,7 +130,7 @@ def compare(
             columns=of_columns[0],
             columns_of_b=of_columns[-1],
             logits=scores == "logits",
-            findings=[name.strip() for name in findings.split(",")] if findings else (),
+            findings=named,
             positive_patients=positive_patients,
             reference=reference,
         )
@@ -224,7 +230,7 @@ def located(source: str) -> str:
     from cxrbench.common.errors import UserError, nearest
 
     recorded = RECORDED / source
-    if Path(source).exists() or not (recorded.is_dir() or source.count("/") == 2):
+    if Path(source).exists() or has_magic(source) or not (recorded.is_dir() or source.count("/") == 2):
         return source
     if recorded.is_dir():
         return str(recorded)

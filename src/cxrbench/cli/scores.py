@@ -226,7 +226,7 @@ def power(
     margin: Annotated[float, typer.Option(min=_LEAST, max=0.5, help="Margin of equivalence.")] = 0.01,
     difference: Annotated[
         float | None,
-        typer.Option(min=_LEAST, help="Print the seeds and patients needed to detect this difference too."),
+        typer.Option(min=_LEAST, max=1, help="Print the seeds and patients that detect this difference too."),
     ] = None,
     metric: Annotated[str, typer.Option(help="auroc, f1_macro or f1_micro.")] = "auroc",
     patients: Annotated[
@@ -281,10 +281,9 @@ def power(
     if metric not in COMPARED:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, COMPARED)}")
     if sources and len(sources) > 1:
-        if len(sources) > 2 or share or patient_se is not None or difference is not None:
-            raise UserError(
-                "a pilot is two sets of runs, A and B; leave out --share, --patient-se and --difference"
-            )
+        if len(sources) > 2 or share or any((patient_se is not None, difference, seed_sd, measured_on)):
+            unused = "--share, --patient-se, --seed-sd, --measured-on and --difference"
+            raise UserError(f"a pilot is two sets of runs, A and B; leave out {unused}")
         size_from_pilot(sources[0], sources[1], metric, margin, seeds, patients, as_json)
         return
     group = sources[0] if sources else None
@@ -292,8 +291,8 @@ def power(
         if seed_sd or measured_on:
             raise UserError("--seed-sd and --measured-on describe a spread of yours: add --patient-se")
         spreads = spreads_of(tables / "spread.csv", group or "", metric)
-    elif patient_se + seed_sd == 0:
-        raise UserError("--patient-se and --seed-sd are both zero: give one above zero")
+    elif not (0 < patient_se < 1 and seed_sd < 1):
+        raise UserError("--patient-se and --seed-sd are below 1, --patient-se above 0; give such numbers")
     elif on := measured_on or patients:
         spreads = [({}, SeedSpread(patient_se, on, seed_sd))]
     else:

@@ -135,15 +135,16 @@ def lines_in_groups(
 ) -> tuple[Figure, Axes, np.ndarray]:
     """Axes with a line of ``inches`` for each of ``names``, headings of their groups; where each stands."""
     begins = [k == 0 or group != groups[k - 1] for k, group in enumerate(groups)]
-    y = np.arange(len(names)) + np.cumsum(begins)
-    figure, axes = lines_named([""] * (len(names) + sum(begins)), inches)
+    heading = 1.5  # lines, so that it is nearer to its rows than to those above
+    y = np.arange(len(names)) + heading * np.cumsum(begins)
+    figure, axes = lines_named([""] * round(y[-1] + 1), inches)
     axes.set_yticks(y, names)
     sns.despine(ax=axes, left=True)  # a long heading would cross it
     axes.tick_params(axis="y", length=0)
     left, heads = blended_transform_factory(figure.transFigure, axes.transData), compress(groups, begins)
     for at, head in zip(y[begins] - 1, heads, strict=True):
-        axes.axhline(at - 0.5, color="0.85", lw=0.5)
-        axes.text(0.01, at, head, va="center", size=8, weight="bold", transform=left, in_layout=False)
+        axes.axhline(at + 0.5 - heading, color="0.85", lw=0.5)
+        axes.text(0.01, at - 0.1, head, va="center", size=8, weight="bold", transform=left, in_layout=False)
     return figure, axes, y
 
 
@@ -372,7 +373,6 @@ def seed_spread(read: Results) -> Figure:
     for row in rows[size == 1].itertuples():
         axes.text(row.ci_high, line[row.name], " one seed", va="center", fontsize=7, color="0.4")
     axes.set_xlabel("main endpoint (mean AUROC)")
-    axes.margins(x=0.12)
     return figure
 
 

@@ -151,16 +151,21 @@ class Results:
         return not_set_apart(table, self.study)
 
     def best(self) -> Group | None:
-        """The group of :meth:`main` with the best mean macro AUROC; None if it is drawn."""
+        """The group of :meth:`main` with the best main endpoint; None if it is drawn."""
         groups = [group for group in self.scored(main=True) if group[0] not in self.drawn]
-        return max(groups, key=lambda group: self.of(group, "auroc", MACRO)["value"].mean(), default=None)
+        return max(groups, key=self._reached, default=None)
 
     def largest(self) -> Group | None:
-        """The group with the best mean macro AUROC on the largest real radiographs."""
+        """The group with the best main endpoint on the largest real radiographs."""
         real = [group for group in self.scored() if group[0] not in self.drawn]
         sizes = {group: self.study.dataset(group[0]).pixels for group in real}
         of_size = [group for group in real if sizes[group] == max(sizes.values())]
-        return max(of_size, key=lambda group: self.of(group, "auroc", MACRO)["value"].mean(), default=None)
+        return max(of_size, key=self._reached, default=None)
+
+    def _reached(self, group: Group) -> float:
+        """The mean of the main endpoint over seeds; below all others where it is undefined."""
+        mean = self.of(group, "auroc", ENDPOINT)["value"].mean()
+        return -1.0 if math.isnan(mean) else float(mean)
 
     def of(self, group: Group, metric: str, label: str) -> pd.DataFrame:
         """The rows of a metric for a group, one per seed."""

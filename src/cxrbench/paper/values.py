@@ -16,7 +16,7 @@ import pandas as pd
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import write_text
 from cxrbench.paper.entries import FILE, ValueLine, entry_of
-from cxrbench.paper.formats import KINDS, Range, Value, Values, WithInterval, listed, missing
+from cxrbench.paper.formats import KINDS, Range, Value, Values, WithInterval, listed, missing, text
 from cxrbench.paper.results import Results
 from cxrbench.study.platforms import ACCELERATED
 
@@ -82,8 +82,9 @@ def _taken(rows: pd.DataFrame, entry: ValueLine, key: str, column: str) -> Any:
     if not column:
         return _function(entry.take)(rows)
     values = rows[column] if column in rows else _evaluated(rows, column, key, {})
-    if entry.none is not None and values.isna().all():
-        return entry.none
+    if entry.none is not None and values.isna().any():  # which is the most, so it must not be left out
+        some = entry.take == "range" and values.notna().any()
+        return f"{text(values.min(), entry.kind)} or more" if some else entry.none
     match entry.take:
         case "only" if len(rows) == 1 or values.nunique(dropna=False) == 1:
             return values.iloc[0]

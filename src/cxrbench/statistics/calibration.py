@@ -14,8 +14,9 @@ def reliability(sample: Sample, bins: int = BINS) -> pd.DataFrame:
     """Mean score and share of positives per bin, with 95 % intervals clustered by patient.
 
     All pairs of an image and a finding are pooled and cut into ``bins`` with equally many; tied scores stay
-    together, so a bin may be empty and is left out. The interval is Clopper and Pearson's for the effective
-    number of pairs (Korn and Graubard 1998): of independent ones that would have the clustered variance.
+    together, so a bin may be empty and is left out; without a known label all are. The interval is Clopper
+    and Pearson's for the effective number of pairs (Korn and Graubard 1998): of independent ones that would
+    have the clustered variance.
 
     >>> from cxrbench.statistics.sample import sample_of
     >>> table = pd.DataFrame({"image": list("abcdef"), "patient": [1, 1, 2, 3, 4, 4], "split": "test"})
@@ -26,6 +27,8 @@ def reliability(sample: Sample, bins: int = BINS) -> pd.DataFrame:
     scores, labels = sample.scores.ravel(), sample.labels.ravel().astype(float)
     patients = np.repeat(sample.clusters, sample.labels.shape[1])
     scores, labels, patients = (part[~sample.unknown.ravel()] for part in (scores, labels, patients))
+    if not len(scores):
+        return pd.DataFrame(columns=COLUMNS)
     edges = np.quantile(scores, np.arange(1, bins) / bins)
     place = np.searchsorted(edges, scores, side="right")
     rows = [_bin(scores[place == k], labels[place == k], patients[place == k]) for k in np.unique(place)]

@@ -36,8 +36,8 @@ def compare_scores(
     >>> found.verdict, round(found.main['difference'], 4)
     ('equivalent', 0.0033)
     """
-    if not margin > 0:
-        raise UserError(f"margin {margin:g}: a margin is above zero; give such a number")
+    if not 0 < margin < np.inf:
+        raise UserError(f"margin {margin:g}: a margin is a finite number above zero; give such a number")
     table = _read(path, by, columns or {})
     sides: dict[str, dict[int, Estimate]] = {}
     means = table.groupby([by, "seed"], sort=False)["score"].mean()
@@ -64,7 +64,10 @@ def compare_scores(
 def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
     difference = difference_of(a, b)
     ends = [end[0] for level in (1 - 2 * ALPHA, 1 - ALPHA) for end in difference.interval(level)]
-    if min(len(a), len(b)) < 2:
+    note = None
+    if np.isclose(difference.error[0], 0, atol=1e-9):
+        note = "the scores do not vary: are they rounded?"
+    if note or min(len(a), len(b)) < 2:
         ends = [np.nan] * 4
     names = ("ci90_low", "ci90_high", "ci95_low", "ci95_high")
     return {
@@ -80,7 +83,7 @@ def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
             "margin": margin,
             "verdict": str(verdict_of(ends, margin)),
             "images": None,
-            "note": None,
+            "note": note,
         },
         **{"runs_a": len(a), "runs_b": len(b), "paired": a.keys() == b.keys(), "patients": None},
     }
@@ -88,6 +91,13 @@ def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
 
 def _read(path: Path, by: str, columns: dict[str, str]) -> pd.DataFrame:
     theirs = {name: columns.get(name, name) for name in _NEEDED}
+    if len({by, *theirs.values()}) < 1 + len(theirs):
+        raise UserError(
+            f"--by {by}: platform, seed and score are three columns, here {by} and "
+            f"{' and '.join(theirs.values())}; name a column for each"
+        )
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file; name a table with a run a row")
 
     def ours(names: list[str]) -> dict[str, str | None]:
         for name, kind in {by: "--by", **theirs}.items():
@@ -112,6 +122,6 @@ def _read(path: Path, by: str, columns: dict[str, str]) -> pd.DataFrame:
             place = f"line {table.index[row] + 2}" if is_csv else f"row {table.index[row] + 1}"
             raise UserError(f"{path}: {name} is '{table[name].iloc[row]}' in {place}; write {kind}")
         table[name] = values
-    if table[by].isna().any():
-        raise UserError(f"{path}: {by} is empty in {int(table[by].isna().sum())} rows; fill it in")
+    if (empty := table[by].isna() | (table[by].astype(str).str.strip() == "")).any():
+        raise UserError(f"{path}: {by} is empty in {int(empty.sum())} rows; fill it in")
     return table

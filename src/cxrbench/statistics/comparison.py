@@ -237,8 +237,8 @@ def judged(
             f"{sample.n_clusters} test {unit}s: an interval takes {FEWEST_PATIENTS} or more; score more"
         )
     paired = numbered and a.keys() == b.keys() and not reference
-    if not paired and a.keys() & b.keys():
-        b = {-1 - number: run for number, run in b.items()}  # keys of no run of a
+    if not paired:  # numbers that no run of a has: equal ones would pair the runs
+        b = dict(enumerate(b.values(), 1 + max(a)))
     sides = [{number: run.estimate for number, run in side.items()} for side in (a, b)]
     rows = _rows(cell, sides, _same_scores(a, b, paired), margins, reference)
     design = {

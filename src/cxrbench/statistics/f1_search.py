@@ -79,7 +79,8 @@ def nearest_definition(table: pd.DataFrame) -> _Nearest | None:
 
 
 def f1_search(predictions: pd.DataFrame, elsewhere: float = np.nan) -> pd.DataFrame:
-    """One row per definition of :mod:`cxrbench.statistics.measures` and of ``OTHERS`` (``COLUMNS``).
+    """One row per definition of :mod:`cxrbench.statistics.measures` and of ``OTHERS`` (``COLUMNS``); none
+    without a finding that has positive and negative images.
 
     ``reached`` says whether ``value``, ``value_at_half`` or ``value_at_best`` is at least ``TARGET``;
     ``value_no_skill`` is the higher of the values when everything and when nothing is called;
@@ -97,6 +98,8 @@ def f1_search(predictions: pd.DataFrame, elsewhere: float = np.nan) -> pd.DataFr
     """
     sample, val = sample_of(predictions), validation_of(predictions)
     counted = scope_of(sample, None).counted
+    if not counted.any():  # no finding has positive and negative images
+        return pd.DataFrame(columns=COLUMNS)
     tuned, note = _at_validation_thresholds(sample, val)
     half = _at_shared(sample, np.array([0.5]), counted)
     no_skill = _at_shared(sample, np.array([-np.inf, np.inf]), counted)

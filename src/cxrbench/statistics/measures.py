@@ -258,10 +258,11 @@ def per_label_measures(sums: Sums) -> dict[str, np.ndarray]:
     >>> {name: value.round(3).tolist() for name, value in per_label_measures(sums).items()}
     {'brier': [0.15], 'calibration_in_the_large': [-0.1]}
     """
-    return {
-        "brier": sums["squares"] / sums["total"],
-        "calibration_in_the_large": -sums["gap"] / sums["total"],
-    }
+    with np.errstate(invalid="ignore"):  # without a known label there is no mean
+        return {
+            "brier": sums["squares"] / sums["total"],
+            "calibration_in_the_large": -sums["gap"] / sums["total"],
+        }
 
 
 def calibration_error(sums: Sums) -> np.ndarray:
@@ -290,7 +291,8 @@ def calibration_by_chance(whole: Sums, replicates: Sums) -> np.ndarray:
 def _gaps(sums: Sums) -> np.ndarray:
     """Label minus score per bin (..., L, BINS), as shares of all labelled images."""
     total = sums["total"]
-    return sums["gaps"].reshape(*total.shape[:-1], -1, BINS) / total[..., None]
+    with np.errstate(invalid="ignore"):  # without a known label there is no share
+        return np.asarray(sums["gaps"].reshape(*total.shape[:-1], -1, BINS) / total[..., None])
 
 
 def threshold_measures(sums: Sums) -> dict[str, np.ndarray]:

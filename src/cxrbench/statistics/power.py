@@ -140,7 +140,7 @@ def patients_to_see(spread: SeedSpread, design: Design, difference: float) -> in
     """
     wanted = (difference / (ndtri(1 - ALPHA / 2) + ndtri(POWER))) ** 2  # the variance that is small enough
     luck, skill = design.parts(spread)
-    return math.ceil(luck * design.patients / (wanted - skill)) if wanted > skill else None
+    return max(2, math.ceil(luck * design.patients / (wanted - skill))) if wanted > skill else None
 
 
 def answers(

@@ -178,7 +178,7 @@ def _by_seed(table: pd.DataFrame, number: int | None) -> Iterator[tuple[int | No
     if SEED not in table:
         yield number, table
         return
-    for seed, rows in table.groupby(SEED):
+    for seed, rows in table.groupby(pd.to_numeric(table[SEED])):  # which may have come as text, as 0.0
         yield int(seed), rows.drop(columns=SEED).reset_index(drop=True)
 
 
@@ -225,8 +225,7 @@ def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]
     for name in ("image", "patient"):  # numbers in one file may be texts in another
         if len({table[name].dtype.kind for table in tables if name in table}) > 1:
             tables = [
-                table.assign(**{name: table[name].astype(str)}) if name in table else table
-                for table in tables
+                table.assign(**{name: _as_text(table[name])}) if name in table else table for table in tables
             ]
     tables, notes = _with_patients(places, tables)
     for place, table in zip(places, tables, strict=True):
@@ -255,6 +254,13 @@ def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]
     _no_run_twice(places[len(of_a) :], of_b)
     first = replace(a, tables=dict(zip(a.tables, of_a, strict=True)))
     return first, replace(b, tables=dict(zip(b.tables, of_b, strict=True))), notes
+
+
+def _as_text(names: pd.Series) -> pd.Series:
+    """Names as texts; of floats that are whole numbers without ``.0``, which pandas adds to a column with a
+    gap."""
+    whole = names.dtype.kind == "f" and (names == names.round()).all()
+    return (names.astype("int64") if whole else names).astype(str)
 
 
 def _no_run_twice(places: list[str], tables: list[pd.DataFrame]) -> None:
