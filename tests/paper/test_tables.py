@@ -351,30 +351,10 @@ def test_the_second_margin_names_the_networks_that_lie_within_it(ends, networks:
         }
         for name, end in zip(names, ends, strict=True)
     )  # fmt: skip
-    f1 = contrasts.assign(label="macro", metric="f1_macro", difference=0.003, ci_low=-0.001, ci_high=0.007)
-    contrasts = pd.concat([contrasts.assign(metric="auroc"), f1])
+    contrasts = contrasts.assign(metric="auroc")
     beyond = dict.fromkeys(("beyond", "ci_low", "ci_high", "seed_sd", "seed_sd_of_orders"), 0.001)
     table = pd.DataFrame({"architecture": name, **beyond} for name in names)
     planned = pd.DataFrame([vars(cell) | {"cell": str(cell)} for cell in study.all_cells()])
     read = made_up(contrasts=contrasts, cells=planned, study=study, tables={"arithmetic": table})
     (said,) = seed_pairs.arithmetic_of_platforms(read).to_dict("records")
     assert said["second"] == networks
-    of_f1 = "+0.0030 (-0.0010 to +0.0070)"
-    assert said["f1"] == f"{of_f1} for `convnext_pico`, {of_f1} for `resnet18`"
-
-
-def test_pairs_of_seeds_are_counted_by_definition_of_f1_where_there_are_any() -> None:
-    """A study of phantoms alone has none, which ended its build with a traceback."""
-    study = read_study(ROOT / "config/config.yaml")
-    values = {"nih128-64px/resnet18/cpu": (0.5, 0.51, 0.53), "nih128-32px/resnet18/cpu": (0.6, 0.601, 0.6)}
-    values["nih128-32px/convnext_pico/cpu"] = (0.6, 0.7)  # one pair has no median
-    rows = [
-        {"cell": f"{setting}/seed{seed}", "definition": "f1_any_finding", "value": value}
-        for setting, of_seeds in values.items()
-        for seed, value in enumerate(of_seeds)
-    ]
-    scores = pd.DataFrame(rows)
-    cells = scores.assign(dataset=scores["cell"].str.split("/").str[0])
-    for table, counted in ((scores, [["f1_any_finding", 1, 2]]), (scores.head(0), [])):
-        read = made_up(tables={"f1_search": table}, cells=cells, study=study)
-        assert seed_pairs.pairs_by_definition(read).to_numpy().tolist() == counted

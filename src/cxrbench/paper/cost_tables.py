@@ -299,8 +299,3 @@ def first_cut(case: pd.DataFrame) -> str:
 def handicap(rooflines: pd.DataFrame) -> Range:
     """How many times smaller Trainium's share of its roofline was if the preprint's ratio holds."""
     return Range(rooflines["share_low"].min(), rooflines["share_high"].max())
-
-
-def places(rows: pd.DataFrame) -> str:
-    """The region and price basis of each row, without repetition."""
-    return listed(rows["region"] + " " + rows["basis"].map(words))

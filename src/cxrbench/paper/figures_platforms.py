@@ -35,7 +35,7 @@ from cxrbench.paper.results import (
     real_contrasts,
     seeds_of,
 )
-from cxrbench.results.pairs import PRECISION
+from cxrbench.results.pairs import PLATFORMS, PRECISION
 from cxrbench.statistics.components import POWER
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.sources import SETTING
@@ -152,19 +152,27 @@ def variance_by_source(read: Results) -> Figure:
 
 
 def power_of_seeds(read: Results) -> Figure:
-    """The power to find equal platforms equivalent, by seeds: as measured and at worst."""
+    """The power to find equal platforms equivalent, by seeds: as measured and at worst, by kind of pair."""
     rows = read.table("powers")
-    if rows.empty or (rows := rows[rows["differs"] == PRECISION]).empty:
+    arithmetic = rows[["dataset_a", "dataset_b"]].map(lambda name: read.study.recipe(name).arithmetic)
+    measured = {
+        "shared as by two precisions": rows[rows["differs"] == PRECISION],
+        "shared as by the emulated platforms": rows[(arithmetic == PLATFORMS).all(axis=1)],
+    }
+    measured = {title: part for title, part in measured.items() if len(part)}
+    if not measured:
         return no_evidence("No network has ten seeds in two precisions.")
-    figure, axes = plt.subplots(figsize=(width(), 1.8))
-    for (network, curve), colour, marker in styled(rows.groupby("architecture", sort=False)):
-        for column, line in {"as_measured": "-", "at_worst": "--"}.items():
-            label = f"{network}, {column.replace('_', ' ')}"
-            axes.plot(curve["seeds"], curve[column], f"{marker}{line}", color=colour, ms=3, lw=1, label=label)
-    axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
-    axes.set(xlabel="seeds on each platform", ylabel="power", ylim=(0, 1.02))
-    axes.locator_params(axis="x", integer=True)
-    axes.legend(loc="lower right")
+    figure, panels = panels_of(len(measured), 1.9, sharey=True)
+    for axes, (title, part) in zip(panels, measured.items(), strict=True):
+        for (network, curve), colour, marker in styled(part.groupby("architecture")):
+            for column, line in {"as_measured": "-", "at_worst": "--"}.items():
+                label, style = f"{network}, {column.replace('_', ' ')}", f"{marker}{line}"
+                axes.plot(curve["seeds"], curve[column], style, color=colour, ms=3, lw=1, label=label)
+        axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
+        axes.set(title=title, xlabel="seeds on each platform", ylim=(0, 1.04))
+        axes.locator_params(axis="x", integer=True)
+    panels[0].set_ylabel("power")
+    panels[-1].legend(loc="lower right")
     return figure
 
 

@@ -3,7 +3,6 @@ measure."""
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, ME
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.shares import AND_PROCESSOR
 from cxrbench.statistics.sources import MIN_RUNS, SETTING
-from cxrbench.study.names import GROUP, Cell
+from cxrbench.study.names import GROUP
 
 _SETTINGS = {SEED: "seed", PLATFORM: "backend", "precision": "precision", "threads": "threads"}
 WORDS = {  # of what is changed, in the order of figure and table
@@ -192,26 +191,6 @@ def pairs_by_setting(read: Results) -> pd.DataFrame:
     return pd.DataFrame(settings, columns=["setting", "above"])
 
 
-def pairs_by_definition(read: Results) -> pd.DataFrame:
-    """A row per definition of F1: in how many settings on radiographs with ``_FEWEST_PAIRS`` of seeds the
-    median difference of two is above the preprint's."""
-    scores = read.table("f1_search")
-    cells = [Cell.parse(name) for name in scores["cell"]]
-    settings = [f"{cell.dataset}/{cell.architecture}/{cell.platform}" for cell in cells]
-    scores = scores.assign(dataset=[cell.dataset for cell in cells], setting=settings)
-    scores = read.not_set_apart(scores)
-    scores, rows = scores[~scores["dataset"].isin(read.drawn)], []
-    for definition, of_definition in scores.groupby("definition", sort=False):
-        pairs = [
-            [abs(first - second) for first, second in combinations(values.dropna(), 2)]
-            for _, values in of_definition["value"].groupby(of_definition["setting"])
-        ]
-        pairs = [differences for differences in pairs if len(differences) >= _FEWEST_PAIRS]
-        above = sum(np.median(differences) > DIFFERENCE for differences in pairs)
-        rows.append({"definition": definition, "above": above, "settings": len(pairs)})
-    return pd.DataFrame(rows, columns=["definition", "above", "settings"])
-
-
 SECOND_MARGIN = 0.005  # of the emulated arithmetic, declared beside the margin (docs/arithmetic.md)
 ARMS = {  # of a block, by the arithmetic of their recipe
     "own": "fp32",
@@ -282,8 +261,6 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     if platforms.empty:
         return pd.DataFrame()
     networks = [*platforms["architecture"]]
-    keys, f1 = ["architecture", "dataset_a", "dataset_b"], read.contrasts.query("metric == 'f1_macro'")
-    of_f1 = platforms[keys].merge(f1, on=keys, how="left", validate="one_to_one")
     beyond = read.table("arithmetic").set_index("architecture").loc[networks]
     verdicts = {*platforms["verdict"]}
     unfinished = [network for network in declared if network not in networks]
@@ -310,7 +287,6 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
             text(WithInterval(row.beyond, row.ci_low, row.ci_high), "difference")
             for row in beyond.itertuples()
         ),
-        "f1": each(text(difference(row, "ci"), "difference") for row in of_f1.itertuples()),
         "second margin": SECOND_MARGIN,
         "second": (in_words(inside) or "no network") + " alone" * (0 < len(inside) < len(networks)),
         "spread": each(
