@@ -127,7 +127,7 @@ FIXED = {  # place -> reason -> texts
             "Python 3.9 or newer",
             "locked 3.11",
         ],
-        RELEASE: ["up to 2.21"],
+        RELEASE: ["up to version 2.21"],
         "counts in headings and captions": ["from two folders"],
         "a command to type": ["HOURS=1"],
     },
@@ -144,8 +144,8 @@ FIXED = {  # place -> reason -> texts
                 "takes about 60 % of the time",
                 "very large: two weeks",
                 "uses one. Eight GPUs are",
-                "the eight of a",
-                "below 1, Trainium",
+                "the eight GPUs of a",
+                "is below 1, even",
                 "RTX 3090",
             ),
             *(
@@ -153,7 +153,7 @@ FIXED = {  # place -> reason -> texts
                 "a factor of two of the middle for 99 % or more",
                 "0.59 to 1.02 times",
             ),
-            *("(4 networks", "was 3.0 to 8.4 times smaller"),
+            *("for 4 networks,", "have to be 3.0 to 8.4 times smaller"),
         ],
         "releases and announcements of Neuron's SDK": [
             *("SDK 2.30 on (released 2026-05-21)", "(SDK 2.33, 2026-10-19;"),
@@ -192,7 +192,7 @@ FIXED = {  # place -> reason -> texts
     },
     "abstract": {
         "the power that seeds are counted for": ["four of five studies"],
-        "what is compared": ["two accelerators", "two platforms"],
+        "what is compared": ["two accelerators", "two platforms", "two runs"],
     },
     "Table 1": {
         "the networks of the preprint's claim": ["Four networks through"],

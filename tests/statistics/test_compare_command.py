@@ -161,9 +161,43 @@ def test_a_port_is_refused_in_ci_unless_it_is_equivalent(folder: Path) -> None:
     said = must_fail("compare", "a", "b", "--expect", other, cwd=folder, code=4)
     assert f"the verdict is {verdict}" in said
     must_fail("compare", "a", "none", "--expect", other, cwd=folder)  # another code than another verdict's
+    must_work("compare", "a", "b/seed0.csv", "--expect", "cannot tell", cwd=folder)  # as it is printed
+    assert "add --reference" in must_fail("compare", "a", "b", "--expect", "inside", cwd=folder)
     assert "no such verdict; did you mean 'equivalent'" in must_fail(
         "compare", "a", "b", "--expect", "equivalnt"
     )
+
+
+def test_a_finding_with_one_positive_patient_is_left_out_for_that_reason(folder: Path) -> None:
+    """Compared alone it ended in a traceback, and means said that it had no threshold."""
+    for path in folder.glob("*/*.csv"):
+        table = pd.read_csv(path)
+        rare = (table.index == table.index[table["split"] == "test"][0]).astype(int)
+        table.assign(label_Rare=rare, score_Rare=table[SCORES[0]]).to_csv(path, index=False)
+    alone = must_work("compare", "a", "b", "--findings", "Rare", cwd=folder).stdout
+    assert alone.startswith("Cannot tell: ") and "one class has a single patient" in alone
+    said = " ".join(must_work("compare", "a", "b", cwd=folder).stdout.split())
+    assert re.search(r"macro AUROC: \d+ labels, without [^-]*Rare \(one class has a single patient\)", said)
+
+
+def test_validation_rows_that_differ_are_named(folder: Path) -> None:
+    path = folder / "b/seed1.csv"
+    table = pd.read_csv(path)
+    val = table.assign(split="val", image=table["image"].astype(str) + "v", patient=table["patient"] + 9999)
+    for other in folder.glob("*/*.csv"):
+        pd.concat([pd.read_csv(other), val]).to_csv(other, index=False)
+    assert "F1 is left out" not in must_work("compare", "a", "b", cwd=folder).stdout
+    labels = val.assign(**{LABELS[0]: 1 - val[LABELS[0]]})
+    pd.concat([table, labels]).to_csv(path, index=False)
+    said = " ".join(must_work("compare", "a", "b", cwd=folder).stdout.split())
+    assert "b/seed1.csv has other ones than a/seed0.csv, or other patients or labels" in said
+
+
+def test_runs_without_a_number_in_common_are_said_to_be_unpaired(folder: Path) -> None:
+    for k in range(3):
+        (folder / f"b/seed{k}.csv").rename(folder / f"b/seed{k + 10}.csv")
+    said = " ".join(must_work("compare", "a", "b", cwd=folder).stdout.split())
+    assert "unpaired: A and B have fewer than three numbers of runs in common" in said
 
 
 def test_a_margin_that_judges_no_row_is_said(folder: Path) -> None:
@@ -220,7 +254,7 @@ IN_ONE_FILE = {
         lambda t: t.assign(image="x" + t["image"]),
         r"0 of them .*joined by their names",
     ),
-    "a patient differs": (put("patient", 99999), r"1 images have a different patient"),
+    "a patient differs": (put("patient", 99999), r"images with a different patient than in .*: 1, "),
     "there are no rows": (lambda t: t[:0], "there are no rows"),
 }
 
@@ -330,6 +364,15 @@ def test_a_narrow_terminal_is_told_which_columns_it_hides(
         printed = " ".join(must_work("compare", "a", "b", cwd=folder).stdout.split())
         said = re.search(r"Not shown in under \d+ columns: (.*?) --html", printed)
         assert (said and said[1]) == hidden.get(width)
+
+
+def test_where_one_side_has_other_names_the_map_is_given_twice(folder: Path) -> None:
+    for path in (folder / "b").glob("*.csv"):
+        pd.read_csv(path).rename(columns={"image": "dicom_id"}).to_csv(path, index=False)
+    once = one_sentence(folder, "a", "b", "--columns", "image=dicom_id")
+    assert "a/seed0.csv: there is no column dicom_id" in once and "give --columns twice, A's first" in once
+    twice = ("--columns", "image=image", "--columns", "image=dicom_id")
+    assert must_work("compare", "a", "b", *twice, cwd=folder)
 
 
 def test_a_column_under_another_name_can_be_mapped(folder: Path) -> None:

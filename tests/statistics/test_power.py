@@ -109,6 +109,8 @@ def test_the_command_answers_from_given_numbers_and_names_what_is_wrong(tmp_path
         (["power", "a", "b", "--seed-sd", "0.5"], "leave out --share, --patient-se, --seed-sd"),
     ]:
         assert message in must_fail(*words)
+    (tmp_path / "phantom").mkdir()
+    assert "a pilot takes two sets of runs" in must_fail("power", tmp_path / "phantom")
     large = ("power", "--patient-se", "0.01", "--measured-on", "100", "--difference", "1", "--json")
     assert {row["patients_to_see"] for row in json.loads(must_work(*large).stdout)} == {2}
     wrong = {

@@ -95,8 +95,15 @@ def compare(
     from cxrbench.statistics.compare_scores import compare_scores
     from cxrbench.statistics.comparison import Verdict, compare_runs
 
+    expect = expect and expect.replace(" ", "_")  # as it is printed
     if expect is not None and expect not in list(Verdict):
         raise UserError(f"--expect {expect}: there is no such verdict{suggestion(expect, list(Verdict))}")
+    beside = expect in (Verdict.INSIDE, Verdict.OUTSIDE)
+    if expect not in (None, Verdict.CANNOT_TELL) and beside != reference:
+        raise UserError(
+            f"--expect {expect}: a run beside its reference is inside or outside, two sets are not; "
+            f"{'leave out' if reference else 'add'} --reference, or expect another verdict"
+        )
     if scores not in ("probabilities", "logits"):
         raise UserError(f"--scores {scores}: use probabilities or logits")
     if plot:

@@ -22,6 +22,8 @@ def spreads_of(path: Path, group: str, metric: str) -> list[tuple[dict[str, str]
     within = {tuple(row) for row in table.loc[asked, ["dataset", "architecture", "platform"]].to_numpy()}
     recorded = recorded_spreads(table, [metric])  # all of them: their variance of skill is pooled
     chosen = [(names, spread) for names, spread, _ in recorded if tuple(names.values())[:3] in within]
+    if not chosen and Path(group).exists():
+        raise UserError(f"{group}: a pilot takes two sets of runs; name the other one too")
     if not chosen:
         near = get_close_matches(group, groups := list(names.unique()), cutoff=0)
         hint = f"; nearest of {len(groups)}: {', '.join(near)}" if near else ""

@@ -224,7 +224,7 @@ def variance(by_source: VarianceParts | None) -> Iterator[str]:
     """
     rows = by_source.rows() if by_source else []
     total = sum(row["variance"] for row in rows)
-    if not total:
+    if not total > 0:  # NaN of a mean that is undefined
         return
     yield f"Standard error of the difference: {total**0.5:.4f}. Its variance by source:"
     for row in rows:

@@ -183,7 +183,7 @@ def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
     if len(one) < len(a.tables) or len(two) < len(b.tables):
         numbers = ", ".join(map(str, one))
         notes.append(f"paired by the {len(one)} runs that both have: {numbers}; the others are left out")
-    elif one.keys() != two.keys() and one.keys() & two.keys():
+    elif one.keys() != two.keys() and max(len(one), len(two)) > 1:
         notes.append(f"unpaired: {a.name} and {b.name} have fewer than three numbers of runs in common")
     return (a.only(one), b.only(two)), notes
 

@@ -335,11 +335,11 @@ def _described(scope: Scope, metric: str, estimate: Estimate) -> tuple[list[str]
             estimate = estimate.with_column(mean)
             labels.append(name)
             usable = np.append(usable, scope.estimable[averaged].all())
-            notes.append(scope.endpoint_note() if name == ENDPOINT else scope.mean_note(averaged))
+            notes.append(scope.endpoint_note() if name == ENDPOINT else scope.mean_note(averaged, included))
     else:
         labels, by_image = ["all"], metric in IMAGE_LEVEL
         usable = np.array([by_image or bool(scope.estimable[scope.tuned].all())])
-        notes = ["" if by_image else scope.mean_note(scope.tuned)]
+        notes = ["" if by_image else scope.mean_note(scope.tuned, scope.tuned)]
     if metric not in (*RANKED, *PLAIN) and not np.isfinite(estimate.value[-1]):
         who = "whole images have no" if metric in IMAGE_LEVEL else "no label has a"
         notes[-1] = f"undefined: {who} threshold from validation {scope.unit}s"

@@ -186,7 +186,7 @@ def _calibration_rows(cell: CellEstimate, replicates: int | None) -> Iterator[tu
     averaged = scope.averaged(scope.counted)
     biased = "biased upwards: compare with calibration_error_by_chance"
     reasons = [scope.reason(k) if not counted else "" for k, counted in enumerate(scope.counted)]
-    reasons.append(scope.mean_note(averaged))
+    reasons.append(scope.mean_note(averaged, scope.counted))
     for metric, value, note in (
         ("calibration_error", calibration_error(whole), biased),
         ("calibration_error_by_chance", calibration_by_chance(whole, totals), ""),

@@ -204,7 +204,7 @@ def _at_validation_thresholds(sample: Sample, val: Sample | None) -> tuple[dict[
     thresholds = choose_thresholds(val)
     scope = scope_of(sample, thresholds)
     measures = f1_measures(totals_of(patient_sums(sample, thresholds, scope.counted)))
-    return {name: float(value) for name, value in measures.items()}, scope.mean_note(scope.tuned)
+    return {name: float(value) for name, value in measures.items()}, scope.mean_note(scope.tuned, scope.tuned)
 
 
 def _at_shared(sample: Sample, thresholds: np.ndarray, counted: np.ndarray) -> _Curves:

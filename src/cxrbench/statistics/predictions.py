@@ -197,9 +197,10 @@ def _read(
                 known = [*_IDENTITY, *_LONG, f"{LABEL}NAME", f"{SCORE}NAME"]
                 raise UserError(f"--columns {name}: there is no such column to map; use {', '.join(known)}")
             if theirs not in names:
+                twice = "; for sides that differ give --columns twice, A's first" if name in names else ""
                 raise UserError(
                     f"{path}: there is no column {theirs} for {name}{nearest(theirs, names, 1)}; it has "
-                    f"{', '.join(names[:_SHOWN])}{and_more(max(0, len(names) - _SHOWN))}"
+                    f"{', '.join(names[:_SHOWN])}{and_more(max(0, len(names) - _SHOWN))}{twice}"
                 )
         given = {theirs: name for name, theirs in mapped.items()}
         as_ours.update({name: given.get(name, name) for name in names if name in given or name not in mapped})

@@ -246,8 +246,12 @@ def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]
     for place, table in zip(places[1:], tables[1:], strict=True):
         _same_images(places[0], _test(tables[0]), place, _test(table))
     validation = [table.loc[table["split"] == "val"] for table in tables]
-    if not all(_same_rows(validation[0], other) for other in validation[1:]):
-        notes.append("F1 is left out: the runs have different validation images, from which thresholds come")
+    same = [_same_rows(validation[0], other) for other in validation]
+    if not all(same):
+        notes.append(
+            "F1 is left out, because its thresholds come from validation images: "
+            f"{places[same.index(False)]} has other ones than {places[0]}, or other patients or labels"
+        )
         tables = [*map(_test, tables)]
     of_a, of_b = tables[: len(a.tables)], tables[len(a.tables) :]
     _no_run_twice(places[: len(of_a)], of_a)
@@ -340,7 +344,7 @@ def _same_images(place: str, table: pd.DataFrame, other_place: str, other: pd.Da
         row = int(np.flatnonzero(differ)[0])
         patient, first_patient = other["patient"].iloc[row], table["patient"].iloc[row]
         raise UserError(
-            f"{other_place}: {differ.sum():,} images have a different patient than in {place}, the first of "
+            f"{other_place}: images with a different patient than in {place}: {differ.sum():,}, the first of "
             f"them {other['image'].iloc[row]} ({patient}, there {first_patient}); use one list of patients "
             "for all runs"
         )
