@@ -197,8 +197,8 @@ def size_from_pilot(
     from cxrbench.common.errors import UserError, suggestion
     from cxrbench.statistics import compare_words as words
     from cxrbench.statistics.comparison import MEAN_NAMES, compare_runs
+    from cxrbench.statistics.components import MIN_SEEDS
     from cxrbench.statistics.pilot import needs
-    from cxrbench.statistics.power import FEWEST_SEEDS
 
     sized_metrics = list(dict.fromkeys(sized for _, sized in MEAN_NAMES))
     if metric not in sized_metrics:
@@ -216,7 +216,7 @@ def size_from_pilot(
             "their spread; add runs"
         )
     by_source = comparison.variances[metric, row["label"]]
-    runs = runs or max(FEWEST_SEEDS, min(row["runs_a"], row["runs_b"]))
+    runs = runs or max(MIN_SEEDS, min(row["runs_a"], row["runs_b"]))
     need = needs(by_source, margin, runs, patients)
     if as_json:
         variances = {

@@ -276,7 +276,8 @@ def power(
     from cxrbench.cli.compare import size_from_pilot
     from cxrbench.common.errors import UserError, suggestion
     from cxrbench.results.spreads import spreads_of
-    from cxrbench.statistics.power import FEWEST_SEEDS, SHARES, Design, SeedSpread, answers
+    from cxrbench.statistics.components import MIN_SEEDS
+    from cxrbench.statistics.power import SHARES, Design, SeedSpread, answers
 
     if metric not in COMPARED:
         raise UserError(f"--metric {metric}: there is no spread of it{suggestion(metric, COMPARED)}")
@@ -297,7 +298,7 @@ def power(
         spreads = [({}, SeedSpread(patient_se, on, seed_sd))]
     else:
         raise UserError("--patient-se: on how many patients was it measured? Give --measured-on")
-    seeds = seeds or FEWEST_SEEDS
+    seeds = seeds or MIN_SEEDS
     rows = [
         named | answers(spread, Design(patients or spread.patients, seeds, portion), margin, difference)
         for named, spread in spreads

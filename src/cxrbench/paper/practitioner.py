@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from cxrbench.cost.devices import DEVICES
-from cxrbench.cost.prices import NoPrice, newest, price, read_prices
+from cxrbench.cost.prices import NoPrice, price, read_prices
 from cxrbench.cost.published import leave_one_card_out, published_speed
 from cxrbench.cost.ratios import cheapest_block, thresholds, where
 from cxrbench.neuron.reports import read_reported
@@ -145,11 +145,6 @@ def inference_of_a_convnext(read: Results) -> pd.DataFrame:
     """The published speeds of a ConvNeXt's inference on Trainium2, a row per device."""
     rows = read_reported()
     return rows[(rows["architecture"] == "convnext_tiny") & (rows["part"] == "forward")]
-
-
-def capacity_blocks(read: Results) -> pd.DataFrame:
-    """The newest prices of capacity blocks."""
-    return newest(read_prices(PRICES), read.study.prices.as_of, basis="capacity_block")
 
 
 def _time(low: float, high: float) -> str:

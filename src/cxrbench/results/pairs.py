@@ -35,7 +35,7 @@ from cxrbench.statistics.estimates import CellEstimate
 from cxrbench.statistics.metrics import DEFINITIONS, ENDPOINT, MACRO, METRICS
 from cxrbench.statistics.parity import Margins, Seeds, compared_seeds, margin_of, p_family, verdict_on
 from cxrbench.statistics.pilot import power, variance_parts
-from cxrbench.statistics.power import FEWEST_SEEDS, Design
+from cxrbench.statistics.power import Design
 from cxrbench.statistics.shares import AND_PROCESSOR
 from cxrbench.statistics.sources import MIN_RUNS
 from cxrbench.study.config import Study
@@ -241,7 +241,7 @@ def powers(cells: Mapping[Cell, CellEstimate], judged: pd.DataFrame) -> pd.DataF
         variance = variance_parts(a, b, 0, row["n_patients"], paired=True)
         cases = {"as_measured": variance, "at_worst": variance.at_worst()}
         place = {name: row[name] for name in POWER_COLUMNS if name in row}
-        for count in range(FEWEST_SEEDS, MOST_SEEDS + 1):
+        for count in range(MIN_SEEDS, MOST_SEEDS + 1):
             design = Design(variance.patients, count)
             power_of = {name: power(case, design, row["margin"]) for name, case in cases.items()}
             subsets = _subsets(a, b, count, row["margin"])
@@ -258,7 +258,7 @@ def _endpoint_of(cell: CellEstimate) -> Estimate:
 
 def _subsets(a: Mapping[int, Estimate], b: Mapping[int, Estimate], count: int, margin: float) -> float:
     """The share of choices of ``count`` seeds that are equivalent; NaN of nearly all seeds."""
-    if count > len(a) - FEWEST_SEEDS:
+    if count > len(a) - MIN_SEEDS:
         return float("nan")
     chosen = _choices([*a], count)
     between = (between_platforms({s: a[s] for s in seeds}, {s: b[s] for s in seeds}) for seeds in chosen)

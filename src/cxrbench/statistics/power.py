@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
-from cxrbench.statistics.components import ALPHA, POWER
+from cxrbench.statistics.components import ALPHA, MIN_SEEDS, POWER
 from cxrbench.statistics.metrics import COMPARED, DEFINITIONS, METRICS
 from cxrbench.statistics.parity import Margins
 
@@ -45,7 +45,6 @@ COLUMNS = [
 PREPRINT = {"cuda": 0.8027, "trainium": 0.8007}
 DIFFERENCE = round(PREPRINT["cuda"] - PREPRINT["trainium"], 4)
 SHARES = (0.0, 0.2, 0.5, 1.0)
-FEWEST_SEEDS = 3  # with fewer the spread between seeds is known too badly for a verdict
 _MOST = 10_000_000  # patients or seeds; what needs more is out of reach
 _NODES = 1000  # of the average over observed variances: an error of power below 0.001
 _ACCURACY = 0.2  # one minus the level of the upper limit of a seed spread (Browne 1995 uses 80 %)
@@ -66,7 +65,7 @@ class SeedSpread:
 
 @dataclass(frozen=True)
 class Design:
-    """A comparison: test ``patients``, ``FEWEST_SEEDS`` or more ``seeds`` on each platform, and ``share``.
+    """A comparison: test ``patients``, ``MIN_SEEDS`` or more ``seeds`` on each platform, and ``share``.
 
     >>> spread = SeedSpread(patient_se=0.004, patients=500, seed_sd=0.003)
     >>> design = Design(patients=2000, seeds=5)
@@ -189,7 +188,7 @@ def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> 
     def reached(count: int) -> bool:
         return chance(replace(design, **{quantity: count})) >= POWER
 
-    counts = [FEWEST_SEEDS if quantity == "seeds" else 2]
+    counts = [MIN_SEEDS if quantity == "seeds" else 2]
     while counts[-1] < _MOST:
         counts.append(max(counts[-1] + 1, int(counts[-1] * 1.3)))
     first = bisect_left(counts, True, key=reached)
@@ -284,7 +283,7 @@ def power_table(spread: pd.DataFrame, margins: Margins) -> pd.DataFrame:
         of_auroc = named["metric"] == "auroc"
         asked = (margins.auroc_macro, None) if of_auroc else (None, DIFFERENCE)
         for share in SHARES:
-            design = Design(recipe.patients, max(seeds, FEWEST_SEEDS), share)
+            design = Design(recipe.patients, max(seeds, MIN_SEEDS), share)
             rows.append(named | {"measured_seeds": seeds} | answers(recipe, design, *asked))
     return pd.DataFrame(rows, columns=[*_GROUP, "measured_seeds", *COLUMNS]).convert_dtypes()
 
@@ -303,23 +302,9 @@ def patients_by_definition(spread: pd.DataFrame, fixed: bool = False) -> pd.Data
     """
     rows = []
     for named, recipe, _ in recorded_spreads(spread, DEFINITIONS, fixed):
-        design = Design(recipe.patients, FEWEST_SEEDS, SHARES[0])
+        design = Design(recipe.patients, MIN_SEEDS, SHARES[0])
         rows.append(named | {"patients": patients_to_see(recipe, design, DIFFERENCE)})
     return pd.DataFrame(rows, columns=[*_GROUP, "patients"])
-
-
-def sufficient_seeds(table: pd.DataFrame, dataset: str) -> dict[str, int]:
-    """By architecture, the seeds on each platform that a verdict on the main endpoint needs.
-
-    With that many, equal platforms are shown equivalent with 80 % power even if sharing seeds does not help.
-
-    >>> rows = {"dataset": "d", "architecture": "a", "metric": "auroc", "share": 1.0, "seeds_needed": [5, 7]}
-    >>> sufficient_seeds(pd.DataFrame(rows), "d")
-    {'a': 7}
-    """
-    whole = table[(table["dataset"] == dataset) & (table["metric"] == "auroc")]
-    needed = whole[whole["share"] == SHARES[-1]].groupby("architecture")["seeds_needed"].max()
-    return {str(name): int(count) for name, count in needed.items()}
 
 
 def upper_seeds(table: pd.DataFrame, margin: float) -> dict[Any, int | None]:
@@ -359,5 +344,5 @@ def _seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     luck, factor = row["patient_se"] ** 2, freedom / _chi_quantile(_ACCURACY, freedom)
     seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
     larger = SeedSpread(row["patient_se"], int(row["measured_on"]), seed_sd)
-    design = Design(larger.patients, FEWEST_SEEDS)
+    design = Design(larger.patients, MIN_SEEDS)
     return fewest("seeds", lambda other: power_equivalent(larger, other, margin), design)
