@@ -38,11 +38,11 @@ SAID = {
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients} % is the choice of "
         "{largest/patients} test patients, "
         "{share/seed} % the seed, {share/luck} % their interaction.",
-        "arithmetic of Neuron's compiler and of an A10G, mean AUROC is equivalent within {margin} for "
+        "arithmetic of Neuron's compiler and that of an A10G give mean AUROC equivalent within {margin} for "
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"If the preprint's {RATIO} were at on-demand prices, such hours cost {SPOT} times as",
+        f"If the preprint's {RATIO} used on-demand prices, the same hours on spot cost {SPOT} times as",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -75,30 +75,31 @@ SAID = {
         "({usd/trn2 block} USD an hour in ap-southeast-4, {newest block}), over a g5.xlarge on demand "
         "({usd/g5.xlarge}).",
         "({usd/trn2.3xlarge} USD an hour in ap-southeast-4, {usd/g5 spot} in us-east-1).",
-        f"So {RATIO} the cost would mean",
+        f"For {RATIO} the cost, Trainium's",
         "if you spend more than {pays from} USD a month.",
     ],
     "abstract": [
-        "or CUDA: we recorded {run} training runs of small networks on small images, all on CPUs, a few on "
-        "synthetic images.",
+        "or CUDA: we recorded {run} training runs of small networks on small images, a few synthetic, all on "
+        "CPUs.",
         "Of the variance of one run's mean AUROC, {share/patients} % is the choice of {largest/patients} "
-        "test patients and {share/seed} % the seed, so",
-        "give mean AUROC that is equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
-        "interval of the first minus the second is {arithmetic/convnext_pico/low} to "
+        "test patients and {share/seed} % the seed.",
+        "give mean AUROC equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
+        "interval of their difference is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico and {arithmetic/resnet18/low} to "
         "{arithmetic/resnet18/high} for resnet18.",
-        "share nothing but the patients, {power/needed} seeds on each find equal ones equivalent in",
+        "For ConvNeXt-Pico, {power/needed} seeds on each side find equal platforms equivalent in",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
         "Open. | In mean AUROC, for ConvNeXt-Pico alone, {power/needed} seeds on each",
-        "show a difference of {difference} in F1? | {pairs/recipes} settings of several seeds each | No: "
-        "in {pairs/recipes/above} of them the median pair of seeds on one processor differs by more (). | "
+        "show a difference of {difference} in F1? | {pairs/recipes} settings of several seeds each | No, "
+        "on our test patients: in {pairs/recipes/above} of them the median pair of seeds on one processor "
+        "differs by more (). | "
         "In macro F1 {to see/runs/low} to {to see/runs/high} seeds per platform, or with {power/seeds} seeds "
         "{to see/patients/low} to {to see/patients/high} test patients",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
         "{precision/pairs}, after correction in {precision/corrected} ().",
-        "Emulation on CPUs, {arithmetic/seeds} seeds, of Neuron's default",
+        "Emulation on CPUs, {arithmetic/seeds} seeds, of Neuron's compiler",
         "| Mean AUROC is equivalent for {arithmetic/networks} ().",
         "{backends} networks with and without XLA, on different CPUs | Mean AUROC is equivalent in "
         "{backends/equivalent} of {backends} before correction ().",
@@ -192,7 +193,7 @@ FIXED = {  # place -> reason -> texts
     },
     "abstract": {
         "the power that seeds are counted for": ["four of five studies"],
-        "what is compared": ["two accelerators", "two platforms", "two runs"],
+        "what is compared": ["two accelerators"],
     },
     "Table 1": {
         "the networks of the preprint's claim": ["Four networks through"],
