@@ -104,8 +104,9 @@ def test_interruptions_on_spot_stand_beside_the_hours_of_the_named_gpu() -> None
 def test_a_price_for_any_network_is_one_page() -> None:
     mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10, "--gpu-images-per-second", 100)
     done = must_work(*mine)
-    assert done.stdout.startswith(ENDED) and len(done.stdout.splitlines()) <= 36
     shown = " ".join(done.stdout.split())
+    assert shown.startswith("Cheapest by these estimates: ") and ENDED in shown
+    assert len(done.stdout.splitlines()) <= 38
     pays = "On trn2.3xlarge, on spot, Trainium pays only above 6.45 times the images/s of g5.xlarge "
     pays += "(645 images/s): "
     assert f"{pays}2.74 USD/h (spot, ap-southeast-4, undated) over 0.425 USD/h (spot, us-east-1," in shown
@@ -439,6 +440,17 @@ def test_the_ledger_fails_when_our_own_claim_no_longer_follows(tmp_path: Path) -
     done = cxrbench("claims", "--file", path, "--why")
     assert done.returncode == 1 and "our claim O04 does not follow" in done.stderr
     assert "O04   does not follow" in done.stdout and "17.5781" in done.stdout
+
+
+def test_the_cheapest_instance_comes_first_with_those_that_may_cost_less() -> None:
+    mine = ("cost", "mine", "convnext_tiny", "--images", 60000, "--epochs", 10)
+    rows = {row["instance"]: row for row in json.loads(must_work(*mine, "--json").stdout) if row["usd_low"]}
+    best = min(rows.values(), key=lambda row: row["usd_low"] * row["usd_high"])
+    first = unwrapped(*mine).partition(" AWS supports")[0]
+    assert first.startswith(f"Cheapest by these estimates: {best['instance']}, ")
+    near = {name for name, row in rows.items() if row["usd_low"] < best["usd_high"] and row is not best}
+    assert near and {name for name in rows if name in first} == {best["instance"], *near}
+    assert "Cheapest" not in unwrapped(*mine, "--precision", "fp32"), "no hours are known"
 
 
 def test_a_region_names_the_gpus_that_it_has_no_price_of() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cxrbench.cli.cost_columns import cost_columns, costs_and_notes, mine_columns
-from cxrbench.cli.cost_job import at_equal_shares, shortfall, the_job, volume_speed
+from cxrbench.cli.cost_job import at_equal_shares, cheapest, shortfall, the_job, volume_speed
 from cxrbench.cli.cost_words import (
     age_of,
     on_spot,
@@ -153,7 +153,7 @@ def cost_mine(
         f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is known to be too "
         f"small, USD includes a network volume, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
     ]
-    first = [*map(wrapped, supported(table["instance"], listed)), ""]
+    first = [*map(wrapped, [*cheapest(table), *supported(table["instance"], listed)]), ""]
     more = notes if why else ["What hours (timm, scaled), bounds and prices rest on: add --why."]
     shown = [
         *first,

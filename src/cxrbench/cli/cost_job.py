@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cxrbench.cli.cost_columns import duration
 from cxrbench.cli.cost_words import with_support
 from cxrbench.cli.words import span
 from cxrbench.study.platforms import TRAINIUM
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
 
 # data/claims.yaml, O08: one CNN of 2.5 M parameters at 64 px, on one core of a trn1.2xlarge with SDK 2.30.
 _REACHED = "1.1 to 1.2 %"
+
+
+def cheapest(table: pd.DataFrame) -> list[str]:
+    """A sentence with the instance whose dollars have the lowest geometric middle, and whose ranges overlap
+    with its own; none where no hours are known."""
+    known = table[table["usd_low"].notna()]
+    if known.empty:
+        return []
+    best = known.loc[(known["usd_low"] * known["usd_high"]).idxmin()]
+    others = known[known["instance"] != best["instance"]]
+    near = ", ".join(others.loc[others["usd_low"] < best["usd_high"], "instance"])
+    overlap = f" Its range overlaps those of {near}, so one of these may cost less." if near else ""
+    time, usd = duration(best["hours_low"], best["hours_high"]), span(best["usd_low"], best["usd_high"])
+    return [f"Cheapest by these estimates: {best['instance']}, {usd} USD in {time}.{overlap}"]
 
 
 def the_job(training: Training, table: pd.DataFrame) -> list[str]:
