@@ -38,7 +38,7 @@ SAID = {
         "Of mean AUROC's variance at {smallest/pixels} pixels, {share/patients} % is the choice of "
         "{largest/patients} test patients, "
         "{share/seed} % the seed, {share/luck} % their interaction.",
-        "arithmetic of Neuron's compiler and that of an A10G give mean AUROC equivalent within {margin} for "
+        "Neuron's former default arithmetic and an A10G's give mean AUROC equivalent within {margin} for "
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
@@ -128,7 +128,7 @@ FIXED = {  # place -> reason -> texts
             "Python 3.9 or newer",
             "locked 3.11",
         ],
-        RELEASE: ["up to version 2.21"],
+        RELEASE: ["up to 2.21"],
         "counts in headings and captions": ["from two folders"],
         "a command to type": ["HOURS=1"],
     },

@@ -79,7 +79,7 @@ def test_the_template_has_no_number_that_was_found(monkeypatch) -> None:
 def test_the_advice_follows_from_the_table(prices) -> None:
     """The cheapest by the geometric middle of its range, and which instances end the largest job in a day."""
     template = (ROOT / "paper/documents/docs/practitioner.md.jinja").read_text(encoding="utf-8")
-    assert "geometric mean of the ends of its range" in template and "The middle of" not in template
+    assert "ranked by the geometric mean of each range" in template and "The middle of" not in template
     table = jobs_table(prices, Pricing()).set_index(["job", "instance"])
     for job in ("small", "large", "very large"):
         assert table.loc[job]["usd_middle"].idxmin() == "g6e.xlarge", job
@@ -111,7 +111,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     for job in ("small", "large", "very large"):
         assert usd[job].idxmin() == "p4d.24xlarge" and usd[single][job].idxmin() == "g6e.xlarge", job
     assert "a g6e.xlarge remains the cheapest single GPU, and" in words
-    assert "eight of a p4d.24xlarge are cheaper still" in words
+    assert "eight GPUs of a p4d.24xlarge are cheaper still" in words
     assert {*prices[prices["instance"].str.startswith("g7e")]["region"]} == {"us-east-1"}
     example, speeds = practitioner.SPEED, table.loc[("small", "g5.xlarge")]
     seen = 120_000 * 20 / 3600
@@ -142,8 +142,8 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
     h100 = blocks.loc[blocks["instance"] == "p5.4xlarge", "usd_per_hour"].min()
     for sentence in (
         f"costs {min(shares):.2f} to {max(shares):.2f} times as much on a trn1.2xlarge",
-        f"{PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that Trainium's "
-        f"fraction was {PREPRINT_RATIO.low / max(shares):.1f} to {PREPRINT_RATIO.high / min(shares):.1f} "
+        f"{PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost, Trainium's fraction "
+        f"would have to be {PREPRINT_RATIO.low / max(shares):.1f} to {PREPRINT_RATIO.high / min(shares):.1f} "
         "times smaller",
         f"take {60 * hours:.0f} minutes and {usd:.2f} USD on a g5.xlarge ({here['usd_per_hour']} USD an "
         f"hour, us-east-1, on demand, {here['as_of']})",

@@ -10,6 +10,8 @@ from cxrbench.statistics.power import SeedSpread, recorded_spreads
 
 def spreads_of(path: Path, group: str, metric: str) -> list[tuple[dict[str, str], SeedSpread]]:
     """The spreads of a metric in spread.csv whose group begins with ``group``."""
+    if group and Path(group).exists():
+        raise UserError(f"{group}: a pilot takes two sets of runs; name the other one too")
     if not path.exists():
         raise UserError(
             f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
@@ -22,8 +24,6 @@ def spreads_of(path: Path, group: str, metric: str) -> list[tuple[dict[str, str]
     within = {tuple(row) for row in table.loc[asked, ["dataset", "architecture", "platform"]].to_numpy()}
     recorded = recorded_spreads(table, [metric])  # all of them: their variance of skill is pooled
     chosen = [(names, spread) for names, spread, _ in recorded if tuple(names.values())[:3] in within]
-    if not chosen and Path(group).exists():
-        raise UserError(f"{group}: a pilot takes two sets of runs; name the other one too")
     if not chosen:
         near = get_close_matches(group, groups := list(names.unique()), cutoff=0)
         hint = f"; nearest of {len(groups)}: {', '.join(near)}" if near else ""
