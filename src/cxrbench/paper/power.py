@@ -85,7 +85,7 @@ def what_runs_share(read: Results) -> Table:
     columns: Columns = {
         "Network": "architecture",
         "Measured between": ("name", lambda row: " - ".join(sides.loc[row.Index].replace(ARMS))),
-        "Not in common": ("ratio", lambda row: WithInterval(row.share, row.share_low, row.share_high)),
+        "Not shared": ("ratio", lambda row: WithInterval(row.share, row.share_low, row.share_high)),
         "Power, as measured": "power_as_measured:share",
         "Power, at worst": "power_at_worst:share",
         "Seeds, as measured": ("count", lambda row: _up_to_most(row.as_measured)),
