@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from cxrbench.results.comparisons import blocks_of_settings, with_last
+from cxrbench.results.comparisons import blocks_of_settings, of_whole_blocks, with_last
 from cxrbench.results.pairs import CONTRAST_COLUMNS as COLUMNS
 from cxrbench.results.pairs import arithmetic, contrasts, powers
 from cxrbench.statistics.pilot import needs, variance_parts
@@ -107,6 +107,18 @@ def test_arithmetic_is_judged_within_blocks_of_one_processor_and_corrected_over_
     ran_on = {str(cell): "B" if cell.dataset == arms[1] and cell.seed == 2 else "A" for cell in cells}
     moved = contrasts(cells, study_of(datasets, 4), ran_on).query("dataset_b == @arms[1]")
     assert moved["seeds_a"].unique() == ["0,1,3"]
+
+
+def test_an_arm_of_a_block_is_left_out_until_all_its_declared_seeds_are_scored() -> None:
+    """A look at fewer seeds could decide when to stop (docs/arithmetic.md)."""
+    names = [f"nih128-32px-{name}" for name in ("fp32", "arith-fp32", "arith-tf32")]
+    study = study_of({name: STUDY["datasets"][name] for name in names}, 4)
+    cells = estimated(cells_of(*((name, 0.0) for name in names), seeds=4))
+    assert of_whole_blocks(cells, study) == cells
+    fewer = {cell: of for cell, of in cells.items() if cell.seed < 3}  # of a setting outside of blocks too
+    assert {cell.dataset for cell in of_whole_blocks(fewer, study)} == {names[0]}
+    lost = {cell: of for cell, of in cells.items() if (cell.dataset, cell.seed) != (names[2], 1)}
+    assert {cell.dataset for cell in of_whole_blocks(lost, study)} == {*names[:2]}
 
 
 def test_last_weights_stand_beside_averaged_ones_where_the_same_seeds_kept_them() -> None:

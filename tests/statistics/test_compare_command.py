@@ -416,6 +416,8 @@ def test_scores_that_do_not_vary_have_no_verdict(a, b, tmp_path: Path) -> None:
     (row,) = rows("runs.csv", "--by", "gpu", "--margin", "0.02", cwd=tmp_path)
     assert (row["verdict"], row["ci90_low"]) == ("cannot_tell", None) and "rounded" in row["note"]
     assert "rounded" in must_work("compare", "runs.csv", "--by", "gpu", cwd=tmp_path).stdout
+    table.drop_duplicates("gpu").to_csv(tmp_path / "runs.csv", index=False)  # one run on each side
+    assert "rounded" not in must_work("compare", "runs.csv", "--by", "gpu", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -425,8 +427,8 @@ def test_scores_that_do_not_vary_have_no_verdict(a, b, tmp_path: Path) -> None:
         (("--by", "seed"), "platform, seed and score are three columns"),
         (("--by", "platform", "--columns", "seed=seed,score=seed"), "are three columns, here"),
         (("--by", "platform", "--margin", "inf"), "a margin is a finite number above zero"),
-        (("--by", "platform", "--findings", "Mass"), "no option but --columns and --margin"),
-        (("--by", "platform", "--common"), "no option but --columns and --margin"),
+        (("--by", "platform", "--findings", "Mass"), "leave these out, or --by"),
+        (("--by", "platform", "--common"), "leave these out, or --by"),
     ],
 )
 def test_a_table_of_scores_takes_three_columns_and_no_option_of_predictions(words, expected: str) -> None:

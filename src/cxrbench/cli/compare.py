@@ -120,8 +120,8 @@ def compare(
         of_predictions = (reference, common, findings, scores != "probabilities", positive_patients != 10)
         if len(sources) != 1 or any(of_predictions):
             raise UserError(
-                "--by takes one table and no option but --columns and --margin; leave it out to compare two "
-                "sets of predictions"
+                "--by takes one table of scores, and none of --reference, --common, --findings, --scores and "
+                "--positive-patients; leave these out, or --by to compare two sets of predictions"
             )
         comparison = compare_scores(Path(sources[0]), by, margin, of_columns[0])
     elif len(sources) == 2:

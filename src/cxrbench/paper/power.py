@@ -105,6 +105,11 @@ def _arithmetic_of(read: Results, dataset: str) -> str:
     return recipe.precision if recipe.arithmetic == "own" else recipe.arithmetic
 
 
+def most(values: pd.Series) -> float:
+    """The highest of values; NaN if one of them is, which no number of seeds that was tried reaches."""
+    return float(values.max(skipna=False))
+
+
 def seeds_needed(read: Results) -> pd.DataFrame:
     """The seeds with which each pair of settings of powers.csv has a power of 80 %: ``as_measured`` and
     ``at_worst``; ``power_*`` with the fewest seeds. Pairs of emulated arithmetic count for networks with all

@@ -83,8 +83,7 @@ def _taken(rows: pd.DataFrame, entry: ValueLine, key: str, column: str) -> Any:
         return _function(entry.take)(rows)
     values = rows[column] if column in rows else _evaluated(rows, column, key, {})
     if entry.none is not None and values.isna().any():  # which is the most, so it must not be left out
-        some = entry.take == "range" and values.notna().any()
-        return f"{text(values.min(), entry.kind)} or more" if some else entry.none
+        return f"{text(values.min(), entry.kind)} or more" if values.notna().any() else entry.none
     match entry.take:
         case "only" if len(rows) == 1 or values.nunique(dropna=False) == 1:
             return values.iloc[0]

@@ -64,11 +64,11 @@ def compare_scores(
 def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
     difference = difference_of(a, b)
     ends = [end[0] for level in (1 - 2 * ALPHA, 1 - ALPHA) for end in difference.interval(level)]
-    note = None
-    if np.isclose(difference.error[0], 0, atol=1e-9):
-        note = "the scores do not vary: are they rounded?"
-    if note or min(len(a), len(b)) < 2:
+    note, scale = None, max(abs(run.value[0]) for side in (a, b) for run in side.values())
+    if min(len(a), len(b)) < 2:
         ends = [np.nan] * 4
+    elif difference.error[0] <= 1e-9 * scale:  # rounding of floats is no spread either
+        ends, note = [np.nan] * 4, "the scores do not vary: are they rounded?"
     names = ("ci90_low", "ci90_high", "ci95_low", "ci95_high")
     return {
         **{"metric": "score", "label": None},

@@ -347,12 +347,12 @@ class Scope:
         kept = included & self.estimable
         return kept if kept.any() else included
 
-    def mean_note(self, included: np.ndarray, of: np.ndarray) -> str:
-        """The labels that a value over the ``included`` ones (L,) leaves out, with reasons; ``of`` are those
-        that have one."""
+    def mean_note(self, included: np.ndarray, valued: np.ndarray) -> str:
+        """The labels that a value over the ``included`` ones (L,) leaves out, with reasons; ``valued`` (L,)
+        are those that have a value."""
         single = f"one class has a single {self.unit}"
         left_out = np.flatnonzero(~included).tolist()
-        missing = [f"{self.names[k]} ({single if of[k] else self.reason(k)})" for k in left_out]
+        missing = [f"{self.names[k]} ({single if valued[k] else self.reason(k)})" for k in left_out]
         labels = f"{included.sum()} label{'' if included.sum() == 1 else 's'}"
         return f"{labels}, without {', '.join(missing)}" if missing else ""
 
