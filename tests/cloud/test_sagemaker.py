@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -152,8 +151,8 @@ def bundled(tmp_path_factory: pytest.TempPathFactory, drawn: Path) -> Path:
     for name in ("a", "b"):
         submit.write_bundle(folder / name, parse_study(study), ROOT / "requirements/base.lock")
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
-    with tarfile.open(folder / "a") as tar:
-        tar.extractall(folder / "code", filter="data")
+    (folder / "code").mkdir()
+    ran("tar", "-xf", folder / "a", "-C", folder / "code", check=True)  # Python before 3.11.4 has no filters
     return folder / "code"
 
 
