@@ -93,6 +93,7 @@ def test_what_was_trained_elsewhere_is_kept_as_recorded_evidence(place: Path) ->
     bench.mkdir()
     row = measured_row(place)
     others = [row | {"machine": "another-2-cores"}, row | {"dirty": True, "batch": 8}]
+    others.append(row | {"platform": "cuda"})
     (bench / "train.json").write_text(json.dumps([row, *others]))
     archive = archived(place)
     ended = json.loads((place / f"results/runs/{NEW}/record.json").read_text())["ended"]
@@ -226,14 +227,15 @@ def test_a_hostile_archive_is_one_message(place: Path, files: Files, others: Any
     assert not list((place / "results").glob(".contribution-*"))
 
 
-def test_a_row_that_names_another_folder_is_refused(place: Path) -> None:
+def test_a_row_that_names_another_folder_or_platform_is_refused(place: Path) -> None:
     files = files_in(archived(place))
-    for machine, message in (
-        ("../../x", "machine: Value error, '../../x' does not have the form"),
-        ("a/b", "does not have the form"),
-        ("amd-epyc-family-25-model-17-64-cores", "of which it has no record"),
+    for change, message in (
+        ({"machine": "../../x"}, "machine: Value error, '../../x' does not have the form"),
+        ({"machine": "a/b"}, "does not have the form"),
+        ({"machine": "amd-epyc-family-25-model-17-64-cores"}, "of which it has no record"),
+        ({"platform": "cuda"}, "row 0 names cuda on '"),
     ):
-        text = json.dumps([measured_row(place) | {"machine": machine}]).encode()
+        text = json.dumps([measured_row(place) | change]).encode()
         archive = write(place / "c.tar.gz", files | {"bench/train.json": text})
         assert message in must_fail(*received(archive), cwd=place)
 
@@ -318,6 +320,18 @@ def test_a_forged_record_is_refused(place: Path, change: Any, rows: Any, message
     archive, before = forged(place, change, rows), tree(place)
     said = must_fail(*received(archive), cwd=place)
     assert message in said and archive.name in said and tree(place) == before
+
+
+@pytest.mark.fault("a contribution meets a link in data/recorded", "the link; nothing kept")
+def test_a_link_among_recorded_cells_is_named(place: Path) -> None:
+    archive, old = archived(place), OLD.folder(place / "data/recorded")
+    old.rename(place / "elsewhere")
+    old.symlink_to(place / "elsewhere")
+    write_sums(place / "data/recorded")
+    before = tree(place)
+    said = must_fail(*received(archive), cwd=place)
+    assert f"{OLD}: a link, which is no evidence" in said and said.count("\n") == 1
+    assert tree(place) == before
 
 
 def test_a_copy_of_recorded_predictions_is_refused(place: Path) -> None:

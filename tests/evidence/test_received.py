@@ -102,7 +102,7 @@ def test_a_recorded_row_is_replaced_only_when_asked(place: Path) -> None:
     faster["blocks_of_each"] = {
         name: [100 * speed for speed in speeds] for name, speeds in row["blocks_of_each"].items()
     }
-    faster["matrix_share"] = row.get("matrix_share")
+    faster |= {name: value for name, value in row.items() if "share" in name or "ratio" in name}
     files = files_in(archived(place))
     archive = write(place / "c.tar.gz", files | {"bench/train.json": json.dumps([faster]).encode()})
     before = tree(place)
@@ -124,6 +124,9 @@ ROW_CHANGES = [
     lambda row: row | {"batch": "16"},
     lambda row: row | {"extra": 1},
     lambda row: row | {"ours": 2 * row["ours"]},
+    lambda row: row | {"ratio_to_timm": 9.0},
+    lambda row: row | {"share_of_limit": 0.5},
+    lambda row: row | {"blocks_of_each": {"ours": row["blocks_of_each"]["ours"]}},
     lambda row: row | {"dirty": True},
     lambda row: row | {"versions": {"torch": "=1"}},
     lambda row: row | {"timm_best_flags": "<b>"},

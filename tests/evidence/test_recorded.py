@@ -209,6 +209,17 @@ def test_evidence_of_a_dataset_with_other_settings_or_parts_is_left_out(root, ke
     assert f"was made {other} than the study's and is left out" in reason
 
 
+@pytest.mark.fault("datasets.json is JSON of another form", "the file, and what is expected")
+@pytest.mark.parametrize("settings", ["[]", "null", '{"a7584e3f": 5}'])
+def test_settings_of_another_form_are_one_message(root: Path, settings: str) -> None:
+    shutil.copytree(ROOT / "data/recorded/audit", root / "audit")
+    (root / SETTINGS).write_text(settings)
+    write_sums(root)
+    said = must_fail("plan", "--recorded", root)
+    assert f"{root / SETTINGS}: damaged (settings by the hash of packed data are expected)" in said
+    assert said.count("\n") == 1
+
+
 def test_a_reviewer_is_not_offered_refused_evidence(root: Path, runs: Path) -> None:
     add_a_line(CELL.folder(root) / "train.log")
     cell = str(CELL).replace("/cpu/", "/cuda/")

@@ -20,7 +20,7 @@ from cxrbench.common.files import sha256_file
 from cxrbench.evidence.history import commit_problems, other_recipes
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import read_record
-from cxrbench.evidence.sums import read_sums, sums_of, write_sums
+from cxrbench.evidence.sums import read_sums, refused_measurement, sums_of, write_sums
 from cxrbench.evidence.verify import NOT_SHOWN, verify_recorded
 from cxrbench.study.config import read_study
 from cxrbench.study.names import Cell, find_cells
@@ -142,6 +142,28 @@ def test_git_is_named_as_the_remedy_where_it_has_a_copy(recorded: Path) -> None:
     for name in (f"{CELL}/train.log", f"{OTHER}/record.json"):
         assert f"restore it: git checkout HEAD -- {recorded / name}" in found
     assert "new.csv: is not listed in SHA256SUMS; make it again" in found
+
+
+@pytest.mark.fault("a folder of recorded evidence is a link", "verify and builds name it")
+@pytest.mark.parametrize("part", [CELL, "nih128-64px", f"{CELL}/train.log"])
+def test_a_link_is_named(recorded: Path, part: str) -> None:
+    shutil.move(recorded / part, recorded.parent / "elsewhere")
+    (recorded / part).symlink_to(recorded.parent / "elsewhere")
+    write_sums(recorded)
+    assert f"{recorded / part}: a link, which is no evidence" in must_fail("verify", "--recorded", recorded)
+    assert "a link, which is no evidence" in (refused_measurement(recorded) or "")
+
+
+def test_columns_in_another_order_are_no_difference(recorded: Path) -> None:
+    forge(recorded, rows=lambda rows: rows[[*rows.columns[::-1]]])
+    assert problems_of(recorded) == ""
+
+
+def test_patients_of_another_type_are_no_difference(recorded: Path) -> None:
+    for cell, kind in ((CELL, "int32"), (OTHER, "int64")):
+        forge(recorded, cell, rows=lambda rows, kind=kind: rows.assign(patient=-rows["patient"].astype(kind)))
+    found = problems_of(recorded)
+    assert "patient of image" in found and "is not the same in both" not in found
 
 
 # ---------------------------------------------------------------------------------- malformed files
@@ -313,6 +335,16 @@ def forged_cuda_cell(root: Path) -> None:
     forge(root, copied(root, "cuda"), rows=better("test"))
 
 
+def forged_cuda_cell_in_setup(root: Path) -> None:
+    cell = copied(root, "cuda", phase="setup")
+    forge(root, cell, rows=lambda rows: rows.assign(**(rows[SCORES] * 0.999).astype("float32")))
+
+
+def copied_from_another_seed(root: Path) -> None:
+    rows = read_predictions(root / OTHER / "predictions.parquet")
+    forge(root, rows=lambda _: rows[[*rows.columns[::-1]]])
+
+
 def exchanged_predictions(root: Path) -> None:
     one, other = root / CELL / "predictions.parquet", root / OTHER / "predictions.parquet"
     first = one.read_bytes()
@@ -352,6 +384,16 @@ def twice_as_fast(root: Path) -> None:
     forge(root, record=put("timing/images_per_second", 2 * speed))
 
 
+def twice_as_fast_in_many_attempts(root: Path) -> None:
+    twice_as_fast(root)
+    forge(root, record=put("attempts", 99))
+
+
+def without_its_log(root: Path) -> None:
+    (root / CELL / "train.log").unlink()
+    forge(root, record=put("log_sha256", None))
+
+
 def assigned(**columns: Callable[[pd.DataFrame], Any]) -> Callable[[Path], None]:
     return rewritten(lambda rows: rows.assign(**columns))
 
@@ -360,6 +402,7 @@ NEURON, SWAPPED = "a Neuron cell copied from a CPU cell", {"val": "test", "test"
 FOUND = [
     ("better scores in validation", rewritten(better("val")), "macro AUROC of the validation part"),
     ("doubled speed", twice_as_fast, "images_per_second is 308.9, the epochs of history allow"),
+    ("doubled speed, many attempts", twice_as_fast_in_many_attempts, "the epochs of history allow"),
     (NEURON, forged_neuron_cell, "neuron/seed0/record.json: host.driver is missing"),
     (NEURON, forged_neuron_cell, "host.sdk is None, which does not name neuronx-cc"),
     (NEURON, forged_neuron_cell, "versions.torch_neuronx is missing"),
@@ -367,6 +410,8 @@ FOUND = [
     (NEURON, forged_neuron_cell, "timing.compiles is 0, which cannot be on neuron"),
     (NEURON, forged_neuron_cell, f"has the same predictions as {CELL}"),
     ("a CUDA cell made from a CPU cell", forged_cuda_cell, "host.device is CPU (AVX512) of None GiB"),
+    ("a CUDA cell in setup", forged_cuda_cell_in_setup, "phase is setup, which does not fit status ok"),
+    ("another seed's, columns turned", copied_from_another_seed, "orders the test images as"),
     ("cells exchanged", exchanged_cells, "move it to the folder of that cell"),
     ("predictions exchanged", exchanged_predictions, "macro AUROC of the validation part"),
     ("an architecture exchanged", exchanged_architectures, "8537806 parameters; resnet18 has 11177422"),
@@ -394,7 +439,22 @@ FOUND = [
     ("an impossible recipe", changed("recipe/batch", -1), "recipe.batch: Input should be greater than 0"),
     ("an epoch taken out", changed("history/3", GONE), "history has the epochs"),
     ("no validation AUROC", changed("history/19/val_auroc", None), "against its labels"),
+    (
+        "a validation AUROC of 5",
+        changed("history/3/val_auroc", 5.0),
+        "key 'history.3.val_auroc': Input should",
+    ),
     ("no dataset", changed("dataset", None), "dataset is null"),
+    ("no parameters", changed("parameters", None), "parameters is null"),
+    ("no versions", changed("versions", {}), "versions.torch is null"),
+    ("no attempt", changed("attempts", 0), "key 'attempts': Input should be greater than"),
+    ("one attempt", changed("attempts", 1), "attempts is 1, and its log tells of 4 starts"),
+    ("no log", without_its_log, "train.log: missing, and every trainer writes one"),
+    (
+        "a failure",
+        changed("failure", {"kind": "x", "fingerprint": "x"}),
+        "failure is given, but status is ok",
+    ),
     (
         "a lost count",
         changed("dataset/images/val", GONE),
@@ -498,6 +558,10 @@ def test_a_failed_setup_need_not_name_a_machine(recorded: Path) -> None:
     assert problems_of(recorded) == ""
     forge(recorded, cell, record=put("phase", "compile"))
     assert "host.driver is missing" in problems_of(recorded)
+    forge(recorded, cell, record=lambda record: record | {"phase": "done", "failure": None})
+    found = problems_of(recorded)
+    assert "phase is done, which does not fit status load_failed" in found
+    assert "failure is null, but status is load_failed" in found
 
 
 # ---------------------------------------------------------------------------------- record, signatures

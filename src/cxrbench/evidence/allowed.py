@@ -9,7 +9,9 @@ bounded length.
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from math import isclose
+from statistics import median
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -40,9 +42,9 @@ _SIGNAL = re.compile(r"SIG[A-Z0-9+]{1,12}")
 EPOCH = re.compile(
     r"epoch (\d{1,6})/(\d{1,6}): train loss (\d{1,9}\.\d{4}), val loss (\d{1,9}\.\d{4}), (\d{1,9}\.\d) s"
 )
-_RESUMED = re.compile(r"resumed after step \d{1,12} of epoch \d{1,9}")
+RESUMED = re.compile(r"resumed after step \d{1,12} of epoch \d{1,9}")
 _LEFT_OUT = re.compile(r"\[\d{1,9} other lines, sha256 [0-9a-f]{64}\]")
-_OWN_LINES = (EPOCH, _RESUMED, _LEFT_OUT)
+_OWN_LINES = (EPOCH, RESUMED, _LEFT_OUT)
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,39}")  # of an error, such as NCC_EVRF007 or SIGKILL
 
 
@@ -114,6 +116,7 @@ Speed = Annotated[float, Field(gt=0, le=1e7)]
 Ratio = Annotated[float, Field(ge=0, le=1e6)]
 Number = Annotated[float, Field(ge=0, le=1e18)]
 Small = Annotated[int, Field(ge=1, le=100_000)]
+_Contender = Literal["ours", "null", "timm", "timm_best", "limit", "timm_kept", "timm_best_kept"]
 
 
 class _Typed(BaseModel):
@@ -165,10 +168,7 @@ class SpeedRow(_Row):
     spread: Ratio
     timm_best_flags: Short
     own_processes: bool
-    blocks_of_each: dict[
-        Literal["ours", "null", "timm", "timm_best", "limit", "timm_kept", "timm_best_kept"],
-        Annotated[list[Speed], Field(min_length=1, max_length=1000)],
-    ]
+    blocks_of_each: dict[_Contender, Annotated[list[Speed], Field(min_length=1, max_length=1000)]]
     model_flops_per_image: Number | None = None
     peak_memory_mib: Number | None = None
     matrix_share: Annotated[float, Field(ge=0, le=1.01)] | None = None
@@ -179,11 +179,14 @@ class SpeedRow(_Row):
 
     @model_validator(mode="after")
     def _medians(self) -> Self:
-        for name, speeds in self.blocks_of_each.items():
-            if not min(speeds) <= (getattr(self, name) or 0) <= max(speeds):
-                raise ValueError(f"{name} is not among the speeds of its blocks")
-        if "ours" not in self.blocks_of_each:
-            raise ValueError("blocks_of_each lacks ours")
+        blocks = self.blocks_of_each
+        of: dict[str, list[float]] = {name: blocks.get(name, []) for name in get_args(_Contender)}
+        for name in get_args(_Contender)[1:]:
+            ratio = "share_of_limit" if name == "limit" else f"ratio_to_{name}"
+            of[ratio] = [ours / other for ours, other in zip(of["ours"], of[name], strict=False)]
+        for name, values in of.items():
+            if not isclose(median(values or [0]), getattr(self, name) or 0, rel_tol=1e-6):
+                raise ValueError(f"{name} is not the median of its blocks")
         return self
 
 
@@ -298,9 +301,8 @@ def odd_in_record(record: Record) -> Iterator[str]:
             yield f"versions.{name} is {text[:100]!r}"
     if len(value["versions"]) > 1000:
         yield f"versions has {len(value['versions']):,} keys"
-    for name, text in _leaves(
-        {key: part for key, part in value.items() if key not in ("versions", "recipe")}
-    ):
+    others = {key: part for key, part in value.items() if key not in ("versions", "recipe")}
+    for name, text in _leaves(others):
         yield from _odd_leaf(name, text)
     try:
         recipe = Recipe.model_validate(record.recipe).model_dump(mode="json")
@@ -353,9 +355,8 @@ def _odd_leaf(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, str):
         lines = name.startswith("failure.last_lines.")
         of_settings = name.startswith("dataset.settings.")  # and they are those of the study
-        form = _TEXTS.get(
-            name, SENTENCE if first == "platform" or lines else _SETTING if of_settings else None
-        )
+        other = SENTENCE if first == "platform" or lines else _SETTING if of_settings else None
+        form = _TEXTS.get(name, other)
         if form is None or not form.fullmatch(value):
             yield f"{name} is {value[:100]!r}, which has another form than it should"
     elif limits := _SECONDS if name.endswith("seconds") else _RANGES.get(name):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from cxrbench.evidence.allowed import EPOCH
+from cxrbench.evidence.allowed import EPOCH, RESUMED
 from cxrbench.evidence.predictions import macro_auroc
 from cxrbench.evidence.record import Record
 from cxrbench.statistics.predictions import labels_of, scores_of
@@ -27,8 +27,8 @@ _LOG_SLACK = 1.001  # of half a printed digit: binary fractions round either way
 _SLACK = 1.25  # of the speed over the fastest and slowest epoch: it leaves out the first steps
 
 
-def record_problems(record: Record, platform: str) -> Iterator[str]:
-    """Yield what in a record contradicts the rest of it, or its cell's platform."""
+def record_problems(record: Record, platform: str, starts: int = 1) -> Iterator[str]:
+    """Yield what in a record contradicts the rest of it, its cell's platform, or the starts in its log."""
     try:
         recipe = Recipe.model_validate(record.recipe)
     except ValidationError as error:
@@ -40,8 +40,9 @@ def record_problems(record: Record, platform: str) -> Iterator[str]:
             yield f"{name} is {number}"
     if recipe.hash() != record.recipe_hash:
         yield f"recipe_hash is {record.recipe_hash}, that of its recipe is {recipe.hash()}"
-    if record.status == "ok" and record.dataset is None:
-        yield "dataset is null, but the run was scored"
+    yield from _status_problems(record)
+    if record.attempts < starts:
+        yield f"attempts is {record.attempts}, and its log tells of {starts} starts of the trainer"
     epochs = [epoch.epoch for epoch in record.history]
     whole = record.status != "ok" or len(epochs) == recipe.epochs
     if not whole or epochs != list(range(1, len(epochs) + 1)):
@@ -49,9 +50,22 @@ def record_problems(record: Record, platform: str) -> Iterator[str]:
     if recipe.batch % (record.micro_batch or recipe.batch):
         yield f"micro_batch is {record.micro_batch}, which does not divide the batch of {recipe.batch}"
     yield from _time_problems(record)
-    yield from _speed_problems(record, recipe)
+    yield from _speed_problems(record, recipe, starts)
     if record.phase != "setup" and platform in ENTRIES:
         yield from _machine_problems(record, platform, ENTRIES[platform])
+
+
+def _status_problems(record: Record) -> Iterator[str]:
+    """Yield what does not fit the outcome: a scored run ended, has no failure, and says what was trained."""
+    scored = record.status == "ok"
+    if scored != (record.phase == "done"):
+        yield f"phase is {record.phase}, which does not fit status {record.status}"
+    if scored != (record.failure is None):
+        yield f"failure is {'null' if record.failure is None else 'given'}, but status is {record.status}"
+    known = {"dataset": record.dataset, "parameters": record.parameters}
+    for name, value in (known | {"versions.torch": record.versions.get("torch")}).items():
+        if scored and value is None:
+            yield f"{name} is null, but the run was scored"
 
 
 def _time_problems(record: Record) -> Iterator[str]:
@@ -77,11 +91,11 @@ def _time_problems(record: Record) -> Iterator[str]:
             yield f"the epochs of history took {epochs:.1f} s, timing.{phase} is {whole:.1f}"
 
 
-def _speed_problems(record: Record, recipe: Recipe) -> Iterator[str]:
+def _speed_problems(record: Record, recipe: Recipe, starts: int) -> Iterator[str]:
     """Yield a speed that is not that of the epochs, where most of them were trained in one go."""
     speed, train = record.timing.images_per_second, record.dataset and record.dataset.images.get("train")
     seconds = [epoch.train_seconds for epoch in record.history if epoch.train_seconds > 0]
-    if not speed or not train or record.attempts >= len(seconds):
+    if not speed or not train or starts >= len(seconds):
         return
     images = train // recipe.batch * recipe.batch
     low, high = images / max(seconds) / _SLACK, images / min(seconds) * _SLACK
@@ -126,15 +140,27 @@ def moment_of(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
+def starts_in(log: Path) -> int:
+    """The starts of the trainer in its log: the first, and each that went on from a checkpoint."""
+    return 1 + sum(RESUMED.fullmatch(line) is not None for line in _lines(log))
+
+
+def _lines(log: Path) -> list[str]:
+    """The lines of a log that may be a trainer's own; none where there is no log."""
+    text = log.read_bytes().decode(errors="replace") if log.is_file() else ""
+    return [line for line in text.splitlines() if len(line) < 200]
+
+
 def log_problems(record: Record, log: Path) -> Iterator[str]:
     """Yield epochs whose losses or seconds in the log are not those in history: one trainer wrote both.
 
     An epoch that was trained again after an interruption has several lines, and its last one counts.
     """
     if not log.is_file():
+        if record.status == "ok":
+            yield "missing, and every trainer writes one; make the run again"
         return
-    lines = log.read_bytes().decode(errors="replace").splitlines()
-    told = {int(line[1]): line for text in lines if len(text) < 200 and (line := EPOCH.fullmatch(text))}
+    told = {int(line[1]): line for text in _lines(log) if (line := EPOCH.fullmatch(text))}
     for epoch in record.history:
         if (line := told.get(epoch.epoch)) is None:
             yield f"epoch {epoch.epoch} of history is not in the log"

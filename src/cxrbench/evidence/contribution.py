@@ -20,10 +20,10 @@ from cxrbench.datasets.archives import Content
 from cxrbench.evidence.allowed import ROWS, as_sentence, conforming, own_lines
 from cxrbench.evidence.private import clean_record, cleaned
 from cxrbench.evidence.record import LOG, RECORD, Record, load_in_words, read_record
-from cxrbench.evidence.store import Rows, copy_evidence, read_measured, with_speed
+from cxrbench.evidence.store import STEP_FLOOR, Rows, copy_evidence, read_measured, with_speed
 from cxrbench.evidence.sums import write_sums
 from cxrbench.study.names import Cell
-from cxrbench.study.platforms import ACCELERATED
+from cxrbench.study.platforms import ACCELERATED, PLATFORMS
 
 FORMAT = 1
 RECORDS, BENCH, SUMMARY, VERSIONS = "records", "bench", "SUMMARY.md", "versions.json"
@@ -51,10 +51,11 @@ def write_archive(
     records = {
         cell: _add_cell(cell.folder(runs), cell.folder(work / RECORDS), clean, with_log) for cell in cells
     }
-    machines = {name for cell, record in records.items() for name in machines_of(record, cell.platform)}
+    places = places_of(records)
     measured = {kind: with_speed(read_measured(bench / f"{kind}.json")) for kind in ROWS}
     for kind, rows in measured.items():  # of this machine and of code that has a commit
-        measured[kind] = [row for row in rows if row.get("machine") in machines and row.get("dirty") is False]
+        here = [row for row in rows if (row.get("platform"), row.get("machine")) in places]
+        measured[kind] = [row for row in here if row.get("dirty") is False]
         if measured[kind]:
             write_json(work / BENCH / f"{kind}.json", cleaned(measured[kind], clean))
     for network in {Path(cell.dataset, cell.architecture) for cell in cells if graphs}:
@@ -107,6 +108,17 @@ def machines_of(record: Record, platform: str) -> list[str]:
         return "-".join(re.findall(r"[a-z0-9]+", text))
 
     return [folder(record.host.device if platform in ACCELERATED else ""), folder("")]
+
+
+def places_of(records: dict[Cell, Record]) -> set[tuple[str, str]]:
+    """The platforms and machines that measurements beside ``records`` may name: theirs, and any CPU's."""
+    others = {*PLATFORMS, STEP_FLOOR} - ACCELERATED
+    return {
+        (platform, machine)
+        for cell, record in records.items()
+        for platform in (cell.platform, *others)
+        for machine in machines_of(record, cell.platform)
+    }
 
 
 def overview(records: dict[Cell, Record], measured: dict[str, Rows] | None = None) -> str:

@@ -28,7 +28,7 @@ from cxrbench.evidence.contribution import (
     RECORDS,
     SUMMARY,
     VERSIONS,
-    machines_of,
+    places_of,
     row_in_words,
 )
 from cxrbench.evidence.history import other_recipes
@@ -46,7 +46,7 @@ from cxrbench.evidence.store import (
     merged,
     read_measured,
 )
-from cxrbench.evidence.sums import SUMS, read_sums, sums_of, updated_sums
+from cxrbench.evidence.sums import SUMS, link_problems, read_sums, sums_of, updated_sums
 from cxrbench.evidence.verify import Verified, verify_recorded
 from cxrbench.statistics.predictions import LABEL, SCORE
 from cxrbench.study.config import Study
@@ -162,17 +162,17 @@ def _checked(folder: Path) -> list[Cell]:
             raise UserError(f"{name} does not have the hash that it is named by; {CONTENT.again}")
         if name.rpartition("/")[0] not in networks:
             raise UserError(f"{name} is of no network that it has a record of; {CONTENT.again}")
-    machines: set[str] = set()
+    records: dict[Cell, Record] = {}
     for cell in cells:
         where = cell.folder(folder / RECORDS)
-        record = check_evidence(where, cell)
+        record = records[cell] = check_evidence(where, cell)
         for problem in (*odd_in_record(record), *_odd_log(where / LOG, record)):
             raise UserError(f"{where / RECORD}: {printable(problem)}; {CONTENT.again}")
         for file in sorted(where.glob("*.parquet")):
             _check_predictions(file, record)
-        machines.update(machines_of(record, cell.platform))
+    places = places_of(records)
     for kind in ROWS:
-        _check_rows(folder / BENCH / f"{kind}.json", kind, machines)
+        _check_rows(folder / BENCH / f"{kind}.json", kind, places)
     return cells
 
 
@@ -240,8 +240,8 @@ def _check_predictions(path: Path, record: Record) -> None:
             raise UserError(f"{path}: {name} '{printable(first)[:60]}' is no name of one; {CONTENT.again}")
 
 
-def _check_rows(path: Path, kind: str, machines: set[str]) -> None:
-    """Raise UserError for rows of measurements that are none, or that belong to no machine of the records."""
+def _check_rows(path: Path, kind: str, places: set[tuple[str, str]]) -> None:
+    """Raise UserError for rows of measurements that are none, or that belong to no record's machine."""
     if not path.exists():
         return
     rows = read_json(path)
@@ -250,8 +250,8 @@ def _check_rows(path: Path, kind: str, machines: set[str]) -> None:
     settings = set()
     for number, row in enumerate(rows):
         _typed(f"{path}: row {number}", ROWS[kind], row)
-        if row["machine"] not in machines:
-            named = f"names the machine '{row['machine'][:60]}', of which it has no record"
+        if (row["platform"], row["machine"]) not in places:
+            named = f"names {row['platform']} on '{row['machine'][:60]}', of which it has no record"
             raise UserError(f"{path}: row {number} {named}; {CONTENT.again}")
         if cleaned(row, without_places) != row:
             raise UserError(f"{path}: row {number} has a path or an address; {CONTENT.again}")
@@ -333,6 +333,8 @@ def verified_with(cells: list[Cell], runs: Path, recorded: Path, study: Study, w
 
     ``work``: an empty folder in a checkout, whose history has the commits.
     """
+    if linked := next(link_problems(recorded), None):  # copied, it would be one no more
+        raise UserError(linked)
     copy = work / "recorded"
     shutil.copytree(recorded, copy, ignore=shutil.ignore_patterns(f"{SUMS}.sig", ".*"))
     store = EvidenceStore(copy)

@@ -88,7 +88,9 @@ class EpochStats(RecordPart):
     epoch: int
     train_loss: float
     val_loss: float
-    val_auroc: float | None = Field(description="macro AUROC on the validation part, for the curve only")
+    val_auroc: float | None = Field(
+        ge=0, le=1, description="macro AUROC on the validation part, for the curve only"
+    )
     train_seconds: float
     eval_seconds: float
 
@@ -153,7 +155,7 @@ class Record(RecordPart):
     dirty: bool = Field(description="whether the work tree differed from that commit")
     started: str
     ended: str
-    attempts: int = Field(1, description="starts of the trainer, interruptions included")
+    attempts: int = Field(1, ge=1, description="starts of the trainer, interruptions included")
     host: Host
     versions: dict[str, str | None]
     recipe: dict[str, Any]

@@ -34,11 +34,19 @@ def sums_of(root: Path) -> dict[str, str]:
     return {p.relative_to(root).as_posix(): sha256_file(p) for p in files}
 
 
+def link_problems(root: Path) -> Iterator[str]:
+    """Yield the links below ``root``: what they lead to may change, and SHA256SUMS need not list it."""
+    for path in sorted(p for p in root.rglob("*") if p.is_symlink()):
+        yield f"{path}: a link, which is no evidence; put what it leads to in its place, or remove it"
+
+
 def refused_measurement(root: Path) -> str | None:
     """The reason evidence below ``root`` besides cells cannot be used: a file is not as listed.
 
     Cells are checked one by one (:meth:`cxrbench.evidence.store.EvidenceStore.refused`).
     """
+    if linked := next(link_problems(root), None):
+        return linked
     listed = read_sums(root)
     files = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
     kept = {name for name, path in files.items() if not path.name.startswith((".", SUMS))}

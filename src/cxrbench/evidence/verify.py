@@ -28,6 +28,7 @@ from cxrbench.evidence.checks import (
     ranks,
     record_problems,
     score_problems,
+    starts_in,
 )
 from cxrbench.evidence.compiled import compile_problems
 from cxrbench.evidence.expected import EXPECTED, read_expected
@@ -35,7 +36,15 @@ from cxrbench.evidence.history import commit_problems, other_recipes, removed_re
 from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import LAST, LOG, PREDICTIONS, RECORD, Record
 from cxrbench.evidence.store import check_evidence
-from cxrbench.evidence.sums import SUMS, Signature, read_signature, read_sums, sums_of, sums_text
+from cxrbench.evidence.sums import (
+    SUMS,
+    Signature,
+    link_problems,
+    read_signature,
+    read_sums,
+    sums_of,
+    sums_text,
+)
 from cxrbench.statistics.predictions import LABEL, SCORE, findings_of, labels_of
 from cxrbench.study.config import NihSource, PhantomSource, Study
 from cxrbench.study.names import Cell, find_cells
@@ -110,12 +119,13 @@ def _read(root: Path, cell: Cell) -> _Read:
     folder = cell.folder(root)
     try:
         record = check_evidence(folder, cell)
-        predictions = read_predictions(folder / PREDICTIONS) if record.status == "ok" else None
+        predictions = _in_order(folder / PREDICTIONS) if record.status == "ok" else None
     except (UserError, OSError) as error:
         reason = explained(error) if isinstance(error, OSError) else error
         return _Read([str(reason or f"{folder}: {error}")])
+    problems = record_problems(record, cell.platform, starts_in(folder / LOG))
     of_record = [
-        *(f"{folder / RECORD}: {problem}" for problem in record_problems(record, cell.platform)),
+        *(f"{folder / RECORD}: {problem}" for problem in problems),
         *(f"{folder / LOG}: {problem}" for problem in log_problems(record, folder / LOG)),
     ]
     if predictions is None:
@@ -131,6 +141,11 @@ def _read(root: Path, cell: Cell) -> _Read:
     return _Read(of_record, record, digest, of_scores, odd, ranks(scored))
 
 
+def _in_order(path: Path) -> pd.DataFrame:
+    """Predictions with their columns sorted: two tables may have the same ones in another order."""
+    return read_predictions(path).sort_index(axis=1)
+
+
 def _without_scores(predictions: pd.DataFrame) -> pd.DataFrame:
     return predictions.loc[:, ~predictions.columns.str.startswith(SCORE)]
 
@@ -140,7 +155,7 @@ def _last_problems(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
     if not (path := folder / LAST).exists():
         return
     try:
-        last = read_predictions(path)
+        last = _in_order(path)
     except UserError as error:
         yield str(error)
         return
@@ -150,6 +165,7 @@ def _last_problems(folder: Path, rows: pd.DataFrame) -> Iterator[str]:
 
 def _changed_files(root: Path, cells: list[Cell]) -> Iterator[str]:
     """Yield differences between the files below ``root`` and its SHA256SUMS, and records of no cell."""
+    yield from link_problems(root)
     known = {cell.folder(root) / RECORD for cell in cells}
     for path in sorted(set(root.rglob(RECORD)) - known):
         yield f"{path}: in no folder of a cell (dataset/architecture/platform/seedN); remove it"
@@ -243,7 +259,7 @@ class _Rows:
         """The contradictions to the record's counts, NIH's table or the study's split in a table."""
         self._digests[cell] = digest
         if digest not in self._tables:  # one of many: read again, for sending each costs more
-            rows = _without_scores(read_predictions(path))
+            rows = _without_scores(_in_order(path))
             self._tables[digest] = rows.sort_values("image", ignore_index=True)
         if record.dataset is None:
             return []
@@ -258,8 +274,8 @@ class _Rows:
         """Yield cells that name the same packed data as others and have other rows."""
         for cell, usual in _odd(self._digests, lambda cell: _packed(records[cell])):
             both = pd.concat([self._tables[self._digests[name]] for name in (usual, cell)])
-            image = both.drop_duplicates(keep=False)["image"].iloc[0]
-            yield cell, f"the same packed data as {usual}, but {image} is not the same in both"
+            for image in both.drop_duplicates(keep=False)["image"].head(1):  # none: of other types alone
+                yield cell, f"the same packed data as {usual}, but {image} is not the same in both"
 
     def _label_problems(self, cell: Cell, rows: pd.DataFrame, counts: dict[str, float]) -> Iterator[str]:
         """Yield patients and labels that are not NIH's; phantoms carry NIH's rows under a prefix."""
