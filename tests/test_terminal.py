@@ -369,6 +369,17 @@ def test_the_code_of_another_checkout_is_not_run_unasked(tmp_path: Path) -> None
     assert called(tmp_path.parent).returncode == 0, "outside a checkout"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full on this system")
+@pytest.mark.parametrize("words", [("--help",), ("claims", "O18", "--json")])
+@pytest.mark.fault("the disk that takes a command's output is full", "one message; no traceback")
+def test_a_full_disk_for_what_is_printed_is_one_message(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "cxrbench", *words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert "No space left on device where this command writes; free some there" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.fault("a terminal without UTF-8", "question marks for other letters; no traceback")
 def test_a_terminal_without_utf_8_is_no_traceback(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typer.main import get_group
 
 from cxrbench.cli.words import STUDY, complain
 from cxrbench.common.errors import UserError
-from cxrbench.common.files import explained
+from cxrbench.common.files import DISK_FULL, explained
 
 HELP = """Is a difference between two machines real? Score, compare, plan, train.
 
@@ -213,6 +213,11 @@ def _alike(one: Path, other: Path) -> bool:
     return ours == theirs and all((one / name).read_bytes() == (other / name).read_bytes() for name in ours)
 
 
+def _print_no_more() -> None:
+    """Point standard output nowhere, so that the interpreter's end does not try what was refused again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 @contextmanager
 def with_messages() -> Iterator[None]:
     """A user's mistake inside is one message on standard error and exit code 1, never a traceback."""
@@ -223,9 +228,19 @@ def with_messages() -> Iterator[None]:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark
     try:
         _must_be_the_code_of(Path.cwd())
-        yield
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # at the interpreter's end a refusal would be a traceback
+    except BrokenPipeError:
+        _print_no_more()
+        sys.exit(1)  # as after any command whose reader has gone
     except (UserError, OSError) as error:
-        if (message := explained(error) if isinstance(error, OSError) else error) is None:
+        message = explained(error) if isinstance(error, OSError) else error
+        if message is None and isinstance(error, OSError) and error.errno in DISK_FULL:
+            _print_no_more()  # most likely it was standard output
+            message = UserError(f"{error.strerror} where this command writes; free some there")
+        if message is None:
             raise
         text = str(message)
         about = text.partition(":")[0]  # a file that exists is named for what is in it
