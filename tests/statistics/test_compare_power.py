@@ -42,11 +42,10 @@ def study(
 @pytest.mark.slow
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize(("of_patients", "of_run"), [(0.12, 0.002), (0.04, 0.006)])
-@pytest.mark.parametrize("runs", [3, 5])
+@pytest.mark.parametrize("runs", [2, 3, 5])
 def test_power_from_pilots_is_what_simulated_studies_have(paired, of_patients, of_run, runs) -> None:
-    """Within ten points, sized from a pilot of 200 runs and half as many patients; a pilot of three runs
-    knows
-    its spread to a factor of two."""
+    """Within ten points, sized from a pilot of 200 runs and half as many patients: a pilot of three runs
+    knows its spread to a factor of two."""
     rng = np.random.default_rng(1)
     half = PATIENTS // 2
     pilot = variance_parts(*study(rng, 200, half, of_patients, of_run, paired), 0, half, paired)

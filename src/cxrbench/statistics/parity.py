@@ -183,8 +183,8 @@ def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, 
     """
     columns = {
         "difference": difference.value,
-        "se_patients": difference.patient_variance,
-        "se_seeds": difference.seed_variance,
+        "se_patients": np.sqrt(difference.patient_variance),
+        "se_seeds": np.sqrt(difference.seed_variance),
         "p_holm": difference.p_different(),
         "p_equivalent": difference.p_equivalent(margin),
         "smallest_margin": difference.smallest_margin(),

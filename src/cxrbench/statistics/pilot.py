@@ -155,6 +155,8 @@ def power(variance: VarianceParts, design: Design, margin: float) -> float:
         return 1.0
     run_freedom = (design.seeds - 1) * (1 if variance.paired else 2)
     patient_freedom = max(variance.freedom / scale, 1.0)
+    if design.seeds == 2:
+        patient_freedom = 1.0  # as in a comparison, whose two values say little of their spread
     observed = (by_run + variance.run / design.seeds) * chi_squared(run_freedom)
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = (shared + observed) ** 2 / (observed**2 / run_freedom + shared**2 / patient_freedom)
