@@ -380,11 +380,8 @@ def priced() -> dict[str, Any]:
     return {
         **ends("preprint", *STATED),
         **ends("spot", STATED[0] * min(spot), STATED[1] * max(spot)),
-        "newest price": max(prices.query("instance == 'g5.xlarge'")["as_of"]),
-        "newest block": max(prices.query("instance == 'trn2.3xlarge'")["as_of"]),
-        **{"usd/trn2 block": block, "pays above/block": block / g5},
-        **{"usd/trn2.3xlarge": trn2, "usd/g5.xlarge": g5, "usd/g5 spot": g5_spot},
-        **{"pays above": trn2 / g5_spot, "pays from": 20_000 / 12 / (1 - 0.77)},  # the example's ratio
+        **{"pays above": trn2 / g5_spot, "pays above/block": block / g5},
+        "pays from": 20_000 / 12 / (1 - 0.77),  # the example's ratio
         **{"example/minutes": 60 * hours, "example/usd": hours * g5, "example/runs": 20_000 / (hours * g5)},
         **{f"published/{on.lower()}": speeds["convnext_tiny", on].max() for on in ("trn2.3xlarge", "A10G")},
     }

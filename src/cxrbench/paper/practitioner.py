@@ -173,10 +173,11 @@ def jobs_in_markdown(read: Results) -> str:
 
 def thresholds_in_markdown(read: Results) -> str:
     """How many times the images/s of each of ``OF_THRESHOLDS`` the instance of :func:`threshold` must reach
-    to cost the same, by its capacity block and on spot, as a table in Markdown; empty without a price."""
+    to cost the same, by its capacity block and on spot, as a table in Markdown with the instance's prices
+    below it; empty without a price."""
     prices, pricing = read_prices(PRICES), read.study.prices
     instance = next(iter(threshold(read)["instance"]), "")
-    rows = []
+    rows, own = [], dict[str, None]()
     for gpu in OF_THRESHOLDS:
         on_spot = thresholds(prices, gpu, pricing).query("instance == @instance")
         block = cheapest_block(prices, gpu, pricing, instance)
@@ -188,4 +189,5 @@ def thresholds_in_markdown(read: Results) -> str:
             for basis, row in pair.items()
         }
         rows.append({"GPU (basis of its price)": gpu} | cells)
-    return as_markdown(pd.DataFrame(rows))
+        own |= {f"{row['usd_per_hour']:g} USD/h ({where(row)})": None for row in pair.values()}
+    return f"{as_markdown(pd.DataFrame(rows))}Prices of a {instance}: {'; '.join(own)}.\n"
