@@ -78,8 +78,8 @@ SAID = {
     "abstract": [
         "or CUDA: we recorded {run} training runs of small networks on small images, a few synthetic, all on "
         "CPUs.",
-        "Of the variance of one run's mean AUROC, {share/patients} % is the choice of {largest/patients} "
-        "test patients and {share/seed} % the seed.",
+        "On the smallest images, {share/patients} % of the variance of one run's mean AUROC is the choice of "
+        "{largest/patients} test patients and {share/seed} % the seed.",
         "give mean AUROC equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
         "interval of their difference is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico and {arithmetic/resnet18/low} to "
