@@ -555,6 +555,13 @@ def test_our_claims_alone_are_shown_by_their_ids(tmp_path):
     assert "did you mean 'ours'?" in must_fail(*words, "--source", "our")
 
 
+def test_a_claim_of_another_source_is_refused_by_name() -> None:
+    """Nothing was printed, as if the claim said nothing."""
+    assert "has no claim 'O02' of --source preprint" in must_fail(
+        "claims", "O02", "--source", "preprint", cwd=ROOT
+    )
+
+
 def test_tolerances_are_half_a_unit_of_what_is_printed_or_say_why():
     for entry in yaml.load(CLAIMS.read_text(), yaml.BaseLoader)["claims"]:  # texts, as they are printed
         tolerance = entry.get("tolerance", "0")

@@ -60,6 +60,7 @@ def test_expected_hours_at_the_ends():
     assert expected_hours(1, rate=1, interval=9) == pytest.approx(math.e - 1), "the textbook's one stretch"
     assert expected_hours(5, rate=0, interval=2, restart=5) == pytest.approx(5)
     assert expected_hours(100, rate=100, interval=10) == math.inf, "it never ends"
+    assert 1e12 < expected_hours(1e12, rate=0.2, interval=5 / 60) < 1.1e12, "in no memory, stretch by stretch"
 
 
 def test_a_run_on_spot_costs_its_spot_price_and_what_interruptions_add(prices):

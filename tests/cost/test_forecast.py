@@ -100,6 +100,10 @@ def test_memory_of_a_step_is_that_of_the_audit_at_its_batch():
         assert row["device_gib"] == pytest.approx(counted, abs=0.005)
 
 
+def test_a_plan_without_recorded_evidence_is_a_plan(tmp_path: Path) -> None:
+    assert "phantom-32px" in must_work("plan", "--recorded", tmp_path / "none", cwd=ROOT).stdout
+
+
 @pytest.mark.slow
 def test_the_summary_counts_every_cell_once():
     table = forecast(Plan(STUDY, EvidenceStore(RECORDED)), read_prices(ROOT / "data/prices.csv"))

@@ -442,7 +442,17 @@ def test_a_table_of_scores_that_is_none_is_named(tmp_path: Path) -> None:
         "column": (table.rename(columns={"score": "accuracy"}), "there is no column score"),
         "text": (table.assign(score=["high", *table["score"][1:].astype(str)]), "score is 'high' in line 2"),
         "seed": (table.assign(seed=[0.5, *table["seed"][1:]]), "seed is '0.5' in line 2"),
+        "large": (
+            table.assign(seed=[2**53 + 2, *table["seed"][1:]]),
+            "write a whole number up to 9007199254740992",
+        ),
     }.values():
         change.to_csv(tmp_path / "runs.csv", index=False)
         assert expected in one_sentence(tmp_path, "runs.csv", "--by", "platform")
     assert "there is no such file" in one_sentence(tmp_path, "none.csv", "--by", "platform")
+    (first, *others) = table.groupby("platform")
+    pd.concat([first[1].head(1), *(rows for _, rows in others)]).to_csv(tmp_path / "runs.csv", index=False)
+    said = must_work("compare", "runs.csv", "--by", "platform", cwd=tmp_path).stdout
+    assert "give each side one" in " ".join(said.split()) and "--reference" not in said, (
+        "--by takes no such option"
+    )

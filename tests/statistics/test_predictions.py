@@ -324,3 +324,16 @@ def test_the_folder_of_a_failed_run_names_its_status(tmp_path) -> None:
 def test_patients_whose_ids_differ_in_leading_zeros_are_two(tmp_path) -> None:
     (tmp_path / "p.csv").write_text("image,patient,label_A,score_A\na,007,1,0.5\nb,7,0,0.4\n")
     assert load_predictions(tmp_path / "p.csv")[0]["patient"].tolist() == ["007", "7"]
+
+
+def test_a_long_table_in_which_an_image_changes_its_patient_or_split_is_refused(tmp_path) -> None:
+    """The last row's value was dropped unsaid, and with it the check of a patient in two splits."""
+    rows = [(image, image, "test", finding, 0, 0.5) for image in "ab" for finding in ("Mass", "Edema")]
+    table = pd.DataFrame(rows, columns=["image", "patient", "split", "finding", "label", "score"])
+    for name, other in (("patient", "c"), ("split", "val")):
+        wrong = table.assign(**{name: [*table[name][:-1], other]})
+        wrong.to_csv(tmp_path / "long.csv", index=False)
+        with pytest.raises(UserError, match=r"an image has two values of .*\(image b\).*; correct them"):
+            load_predictions(tmp_path / "long.csv")
+    table.to_csv(tmp_path / "long.csv", index=False)
+    assert list(load_predictions(tmp_path / "long.csv")[0]["image"]) == ["a", "b"]

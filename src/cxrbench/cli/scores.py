@@ -167,13 +167,13 @@ def claims(
     if source is not None and source not in stated.sources:
         raise UserError(f"--source {source}: no such source in {file}{suggestion(source, stated.sources)}")
     ledger = whole = check_claims(stated, read_context(prices, tables))
+    shown = ledger if source is None else ledger[ledger["source"] == source]
     if ids:
-        known = list(ledger["id"])
+        known, whose = list(shown["id"]), f" of --source {source}" if source else ""
         for name in ids:
             if name not in known:
-                raise UserError(f"{file} has no claim '{name}'{suggestion(name, known)}")
-        ledger = ledger[ledger["id"].isin(ids)]
-    shown = ledger if source is None else ledger[ledger["source"] == source]
+                raise UserError(f"{file} has no claim '{name}'{whose}{suggestion(name, known)}")
+        ledger, shown = (rows[rows["id"].isin(ids)] for rows in (ledger, shown))
     if as_json:
         print_json(shown)
     elif not out:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cxrbench.common.errors import UserError, printable
@@ -97,9 +99,16 @@ def written_aside(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it on success, remove it on any failure.
 
     Bytes, then name, are on the disk when this returns: a power cut leaves the old file or the new one.
-    A full disk, a folder of that name and a place that may not be written become a UserError.
+    What a link names is written, and the link stays; a device or pipe is written to. A full disk, a folder
+    of that name and a place that may not be written become a UserError.
     """
     path, aside = Path(path), None
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with _poured_into(path) as held:
+            yield held
+        return
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "", str(path))
@@ -119,6 +128,18 @@ def written_aside(path: Path | str) -> Iterator[Path]:
     finally:
         if aside:
             aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _poured_into(device: Path) -> Iterator[Path]:
+    """Yield a temporary path; what is in it is written to ``device`` on success."""
+    with TemporaryDirectory() as folder:
+        yield (held := Path(folder) / device.name)
+        try:
+            with held.open("rb") as made, device.open("wb", buffering=0) as taken:
+                shutil.copyfileobj(made, taken)
+        except OSError as error:
+            raise (explained(error, device) or error) from error
 
 
 def synced(path: Path) -> None:

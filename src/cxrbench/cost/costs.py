@@ -1,5 +1,6 @@
 """What a run cost, hours by phase times the hourly price of an instance, and which runs may be compared."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def cost_table(
     USD of a run when so many share its compilation."""
     if target_auroc is not None and not 0 <= target_auroc <= 1:
         raise UserError(f"target AUROC is {target_auroc}; give one between 0 and 1")
-    if runs is not None and runs < 1:
+    if runs is not None and not 1 <= runs < math.inf:
         raise UserError(f"{runs} runs: they share the cost of a compilation; give one run or more")
     table = cost_of(hours_of(_runs_of(paths, recorded), target_auroc), read_prices(prices), pricing)
     if runs is not None:

@@ -45,7 +45,9 @@ class Ratio:
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
-            raise UserError(f"cost ratio {self.low} to {self.high}: write low and high, both zero or more")
+            raise UserError(
+                f"cost ratio {self.low} to {self.high}: write the low end first, both zero or more"
+            )
 
 
 # 30 to 50 % more work per dollar is a cost of 1/1.5 to 1/1.3, not of 0.5 to 0.7.

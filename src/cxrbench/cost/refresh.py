@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
 
@@ -62,6 +62,8 @@ def refresh(
         as_of = iso_date(dated) if dated else datetime.now(UTC).date().isoformat()
     except ValueError as error:
         raise UserError(f"--dated: {error}; correct it") from None
+    if as_of > date.today().isoformat():
+        raise UserError(f"--dated: {as_of} is to come; name the day that the prices are of")
     with _unchanged(path):
         lines = iter(_lines(price_list.replace("{region}", region)))
         first = next(lines, "")

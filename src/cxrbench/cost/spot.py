@@ -28,12 +28,12 @@ def expected_hours(work: float, rate: float, interval: float, restart: float = 0
         if not math.isfinite(value) or value < 0 or (name == "interval" and value == 0):
             least = "above zero" if name == "interval" else "zero or more"
             raise UserError(f"spot {name} is {value}: it must be finite and {least} (hours, or per hour)")
-    full = max(math.ceil(work / interval) - 1, 0)
-    stretches = np.array([interval] * full + [work - full * interval])
     if rate == 0:
-        return float(stretches.sum())
+        return work
+    full = max(math.ceil(work / interval) - 1, 0)
     with np.errstate(over="ignore"):
-        return float((np.exp(rate * restart) * np.expm1(rate * stretches) / rate).sum())
+        whole, rest = np.expm1(rate * np.array([interval, work - full * interval]))
+        return float(np.exp(rate * restart) * ((full * whole if full else 0.0) + rest) / rate)
 
 
 def spot_table(

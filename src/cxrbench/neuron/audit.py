@@ -159,7 +159,7 @@ def read_audit(recorded: Path) -> pd.DataFrame:
     """Read the table below ``recorded``: a row per network, setting and part; empty when nothing is there."""
     path = recorded / FILE
     if not path.exists():
-        return pd.DataFrame(columns=KEY)
+        return pd.DataFrame(columns=[*KEY, "problem"])
     try:
         table = pd.read_csv(path, keep_default_na=False, dtype=_TEXTS)
         for values in table.to_dict("records"):

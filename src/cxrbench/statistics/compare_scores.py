@@ -115,10 +115,12 @@ def _read(path: Path, by: str, columns: dict[str, str]) -> pd.DataFrame:
     table = table.rename(columns={wanted: name for name, wanted in theirs.items()})
     for name in _NEEDED:
         values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-        bad = ~np.isfinite(values) | ((values != np.round(values)) if name == "seed" else False)
+        bad = ~np.isfinite(values)
+        if name == "seed":  # above, two numbers can be one float
+            bad |= (values != np.round(values)) | (np.abs(values) > 2**53)
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            kind = "a whole number" if name == "seed" else "a finite number"
+            kind = f"a whole number up to {2**53}" if name == "seed" else "a finite number"
             place = f"line {table.index[row] + 2}" if is_csv else f"row {table.index[row] + 1}"
             raise UserError(f"{path}: {name} is '{table[name].iloc[row]}' in {place}; write {kind}")
         table[name] = values

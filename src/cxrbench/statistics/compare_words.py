@@ -108,10 +108,9 @@ def _why_not(row: Mapping[str, Any], reference: bool) -> str:
     fewest = min(row["runs_a"], row["runs_b"])
     if fewest == 1 and max(row["runs_a"], row["runs_b"]) > 1 and not reference:
         alone = "A" if row["runs_a"] == 1 else "B"
-        return (
-            f"{differs}, but {alone} has one run, so its spread is unknown; add runs, give each side one, or "
-            "ask with --reference whether one run could be one of the others"
-        )
+        ask = ", or ask with --reference whether one run could be one of the others" if row["images"] else ""
+        unknown = f"{alone} has one run, so its spread is unknown"
+        return f"{differs}, but {unknown}; add runs, or give each side one{ask}"
     why = row["note"] or "nothing was seen to vary"
     return f"{differs}, without an interval ({why}); add runs or patients"
 

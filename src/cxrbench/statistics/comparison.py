@@ -29,6 +29,7 @@ import pandas as pd
 from cxrbench.statistics.auroc import Estimate, mean_value
 from cxrbench.statistics.components import (
     ALPHA,
+    FEWEST_PATIENTS,
     MIN_SEEDS,
     Difference,
     between_networks,
@@ -43,7 +44,6 @@ from cxrbench.statistics.runs import Runs, RunsSource, aligned_runs, read_runs, 
 from cxrbench.statistics.sample import sample_of, validation_of
 
 MARGIN, LABEL_MARGIN = 0.01, 0.02
-FEWEST_PATIENTS = 10  # in all: with fewer, no variance over patients can be trusted
 _RANKED = ("auroc", "average_precision")
 METRICS_OF_RUNS = (*_RANKED, "f1_macro", "f1_micro")
 _MEANS = (ENDPOINT, "macro", "all")

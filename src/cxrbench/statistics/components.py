@@ -22,6 +22,7 @@ from cxrbench.statistics.estimates import CellEstimate, RunT, bounds, patients_p
 
 ALPHA, POWER = 0.05, 0.8
 MIN_SEEDS = 3  # of each platform: with two, verdicts err too often
+FEWEST_PATIENTS = 10  # in all: with fewer, no variance over patients can be trusted
 SPREAD_COLUMNS = [
     *("dataset", "architecture", "platform", "label", "metric", "seeds", "n_seeds", "mean", "ci_low"),
     *("ci_high", "too_few", "lowest", "highest", "seed_sd", "seed_sd_beyond_patients", "patient_se"),

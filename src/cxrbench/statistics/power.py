@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
-from cxrbench.statistics.components import ALPHA, MIN_SEEDS, POWER
+from cxrbench.statistics.components import ALPHA, FEWEST_PATIENTS, MIN_SEEDS, POWER
 from cxrbench.statistics.metrics import COMPARED, DEFINITIONS, METRICS
 from cxrbench.statistics.parity import Margins
 
@@ -188,7 +188,7 @@ def fewest(quantity: str, chance: Callable[[Design], float], design: Design) -> 
     def reached(count: int) -> bool:
         return chance(replace(design, **{quantity: count})) >= POWER
 
-    counts = [MIN_SEEDS if quantity == "seeds" else 2]
+    counts = [MIN_SEEDS if quantity == "seeds" else FEWEST_PATIENTS]
     while counts[-1] < _MOST:
         counts.append(max(counts[-1] + 1, int(counts[-1] * 1.3)))
     first = bisect_left(counts, True, key=reached)
