@@ -83,8 +83,8 @@ def comparison_tables(
     ``scored`` and ``spreads``: of :func:`with_spreads`; ``cells`` and ``metrics``: cells.csv and metrics.csv;
     ``baselines``: the file of published values.
     """
-    ok = cells[cells["status"] == "ok"]
     scored = of_whole_blocks(scored, study)
+    ok = cells[cells["cell"].isin({*map(str, scored)})]
     estimates = {cell: scores.estimate for cell, scores in scored.items()}
     drawn = cells.loc[cells["drawn"].astype(bool), "dataset"]
     spreads = spreads.assign(drawn=spreads["dataset"].isin(drawn))
