@@ -42,7 +42,7 @@ SAID = {
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"If the preprint's {RATIO} used on-demand prices, the same hours on spot cost {SPOT} times as",
+        f"If the preprint's {RATIO} used on-demand prices, the same hours on spot cost {SPOT} times,",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -141,7 +141,7 @@ FIXED = {  # place -> reason -> texts
                 "takes a third of a g6e.xlarge's time",
                 "takes about 60 % of the time",
                 "very large: two weeks",
-                "uses one. Eight GPUs are",
+                "uses one. At the spot",
                 "the eight GPUs of a",
                 "A value below 1 says",
                 "RTX 3090",
@@ -166,7 +166,6 @@ FIXED = {  # place -> reason -> texts
             *(
                 "Steps 1 and 2 are",
                 "only step 4",
-                "the examples of steps 1 and 2 make",
                 "Steps 1 to 3 need no AWS account.",
             ),
         ],
