@@ -401,7 +401,7 @@ def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
         (["--architecture", "nih128-64px/resnet18"], "nih128-64px/resnet18/neuron: not run yet"),
         (["--architecture", "transformer", "--basis", "spot"], "names no instances"),
         (["--architecture", "cnn", "--basis", "reserved_3y"], "no prices of trn1.2xlarge against g5.xlarge"),
-        (["--architecture", "x", "--ratio", "2", "1"], "write low and high"),
+        (["--architecture", "x", "--ratio", "2", "1"], "write the low end first"),
         (["--architecture", "x", "--ratio", "1", "2", "--speeds", "1", "2"], "leave one of them out"),
         (["--architecture", "x", "--speeds", "0", "2"], "0 is not a valid speed"),
         (

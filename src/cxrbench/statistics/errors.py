@@ -33,9 +33,12 @@ def nearest(word: str, names: Iterable[str], count: int = 3) -> str:
     "; did you mean 'resnet18'?"
     >>> nearest("CNN", ["cnn", "transformer"])
     "; did you mean 'cnn'?"
+    >>> nearest("g6e", ["g6.xlarge", "g6e.xlarge"])
+    "; did you mean 'g6e.xlarge'?"
     """
-    folded = {str(name).casefold(): str(name) for name in names}
-    close = [folded[name] for name in difflib.get_close_matches(word.casefold(), folded, count, 0.5)]
+    folded, given = {str(name).casefold(): str(name) for name in names}, word.casefold()
+    begun = [name for name in folded if given and name.startswith(given)][:count]
+    close = [folded[name] for name in begun or difflib.get_close_matches(given, folded, count, 0.5)]
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

@@ -310,7 +310,11 @@ class Study(Strict):
 
     def dataset(self, name: str) -> AnySource:
         """The dataset called ``name``; UserError with the nearest names otherwise."""
-        _require(name, self.datasets, "dataset", "dataset", error=UserError)
+        if name not in self.datasets:
+            known = suggestion(name, self.datasets)
+            raise UserError(
+                f"unknown dataset '{name}'{known}; a study of your own is named with --study FILE"
+            )
         return self.datasets[name]
 
     def stated_images(self, dataset: str) -> dict[str, int] | None:
@@ -323,11 +327,11 @@ class Study(Strict):
         return self.recipes[self.dataset(dataset).recipe]
 
 
-def _require(
-    name: str, names: dict[str, Any], where: str, kind: str, error: type[Exception] = ValueError
-) -> None:
+def _require(name: str, names: dict[str, Any], where: str, kind: str) -> None:
     if name not in names:
-        raise error(f"{where}: unknown {kind} '{name}'{nearest(name, names)} (known: {', '.join(names)})")
+        raise ValueError(
+            f"{where}: unknown {kind} '{name}'{nearest(name, names)} (known: {', '.join(names)})"
+        )
 
 
 def read_study(path: Path | str) -> Study:
