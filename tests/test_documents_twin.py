@@ -70,7 +70,7 @@ SAID = {
         "ConvNeXt-T reaches {published/trn2.3xlarge} images/s on a trn2.3xlarge and {published/a10g} on an",
         "take {example/minutes} minutes and {example/usd} USD on a g5.xlarge at an assumed",
         "costs as much as {example/runs} such runs.",
-        "it must process {pays above/block} times as many images a second by a Capacity Block,",
+        "it must process {pays above/block} times as many images a second at the price of",
         "days. At spot prices it must process {pays above} times as many.",
         f"does not explain the preprint's cost, {RATIO} a GPU's.",
         "if you spend more than {pays from} USD a month.",
@@ -143,7 +143,7 @@ FIXED = {  # place -> reason -> texts
                 "very large: two weeks",
                 "uses one. At the spot",
                 "the eight GPUs of a",
-                "A value below 1 says",
+                "Below 1, even a slower",
                 "RTX 3090",
             ),
             *(
