@@ -78,7 +78,7 @@ SAID = {
     "abstract": [
         "or CUDA: we recorded {run} training runs of small networks on small images, a few synthetic, all on "
         "CPUs.",
-        "On the smallest images, {share/patients} % of the variance of one run's mean AUROC is the choice of "
+        "on the smallest images, {share/patients} % of the variance of one run's mean AUROC is the choice of "
         "{largest/patients} test patients and {share/seed} % the seed.",
         "give mean AUROC equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
         "interval of their difference is {arithmetic/convnext_pico/low} to "
@@ -187,7 +187,6 @@ FIXED = {  # place -> reason -> texts
     },
     "abstract": {
         "the power that seeds are counted for": ["four of five studies"],
-        "what is compared": ["two accelerators"],
     },
     "Table 1": {
         "the networks of the preprint's claim": ["Four networks through"],

@@ -312,9 +312,7 @@ class Study(Strict):
         """The dataset called ``name``; UserError with the nearest names otherwise."""
         if name not in self.datasets:
             known = suggestion(name, self.datasets)
-            raise UserError(
-                f"unknown dataset '{name}'{known}; a study of your own is named with --study FILE"
-            )
+            raise UserError(f"unknown dataset '{name}'{known}; name the file of your own study with --study")
         return self.datasets[name]
 
     def stated_images(self, dataset: str) -> dict[str, int] | None:
