@@ -77,10 +77,12 @@ def test_what_changed_is_shown_and_nothing_is_written(table, listed):
     assert not_sold == ["trn2.48xlarge"] and table.read_bytes() == before
 
 
-def test_written_prices_are_new_rows_of_today_and_old_rows_stay(table, listed):
+def test_written_prices_are_new_rows_of_today_and_old_rows_stay(table, listed, monkeypatch):
     before, today = read_prices(table), datetime.now(UTC).date().isoformat()
     refresh(table, write=True, price_list=listed(text(offer("1.2"))))  # the second on one day replaces it
-    must_work("cost", "refresh", "--prices", table, "--write", "--price-list", listed(text(offer("1.3"))))
+    words = ("cost", "refresh", "--prices", table, "--write", "--price-list", listed(text(offer("1.3"))))
+    monkeypatch.setenv("TZ", "WEST+24")  # where it is still yesterday
+    must_work(*words)
     after = read_prices(table)
     assert len(after) == len(before) + 1
     assert price(after, *AT)["usd_per_hour"] == 1.3 and price(after, *AT)["as_of"] >= today

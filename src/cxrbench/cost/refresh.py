@@ -62,7 +62,7 @@ def refresh(
         as_of = iso_date(dated) if dated else datetime.now(UTC).date().isoformat()
     except ValueError as error:
         raise UserError(f"--dated: {error}; correct it") from None
-    if as_of > date.today().isoformat():
+    if as_of > max(date.today(), datetime.now(UTC).date()).isoformat():  # one may be a day ahead
         raise UserError(f"--dated: {as_of} is to come; name the day that the prices are of")
     with _unchanged(path):
         lines = iter(_lines(price_list.replace("{region}", region)))
