@@ -29,7 +29,7 @@ def expected_hours(work: float, rate: float, interval: float, restart: float = 0
             least = "above zero" if name == "interval" else "zero or more"
             raise UserError(f"spot {name} is {value}: it must be finite and {least} (hours, or per hour)")
     if rate == 0:
-        return work
+        return float(work)
     full = max(math.ceil(work / interval) - 1, 0)
     with np.errstate(over="ignore"):
         whole, rest = np.expm1(rate * np.array([interval, work - full * interval]))

@@ -238,11 +238,10 @@ def _wide(table: pd.DataFrame, place: str, logits: bool) -> pd.DataFrame:
         raise UserError(
             f"{place}: an image has a finding more than once: {_rows(table, bad, 'finding')}; keep one row"
         )
-    identity = table[[name for name in _IDENTITY if name in table]].drop_duplicates()
-    if (bad := identity.duplicated(key, keep=False)).any():
-        other = " or ".join(name for name in identity if name not in key)
-        raise UserError(f"{place}: an image has two values of {other}: {_rows(identity, bad)}; correct them")
-    images = identity
+    images = table[[name for name in _IDENTITY if name in table]].drop_duplicates()
+    if (bad := images.duplicated(key, keep=False)).any():
+        other = " or ".join(name for name in images if name not in key)
+        raise UserError(f"{place}: an image has two values of {other}: {_rows(images, bad)}; correct them")
     rows, columns = table.groupby(key, sort=False).ngroup().to_numpy(), table["finding"].factorize()
     labels, scores = np.full((len(images), len(columns[1])), np.nan), np.zeros((len(images), len(columns[1])))
     labels[rows, columns[0]] = pd.to_numeric(table["label"]).to_numpy(dtype=float, na_value=np.nan)
