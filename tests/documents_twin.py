@@ -370,17 +370,15 @@ def priced() -> dict[str, Any]:
         rows = prices[(prices[["instance", "region", "basis"]] == [instance, region, basis]).all(axis=1)]
         return float(rows.sort_values("as_of")["usd_per_hour"].iloc[-1])
 
-    trn1, g5, g5_spot = usd("trn1.2xlarge"), usd("g5.xlarge"), usd("g5.xlarge", "spot")
+    trn1, g5 = usd("trn1.2xlarge"), usd("g5.xlarge")
     regions = prices.query("instance == 'trn1.2xlarge' and basis == 'spot'")["region"].unique()
     pairs = product(("g5.xlarge", "g5.2xlarge"), regions)
     spot = [usd("trn1.2xlarge", "spot", at) / usd(gpu, "spot", at) * usd(gpu) / trn1 for gpu, at in pairs]
     speeds = pd.read_csv(ROOT / "data/reported.csv").set_index(["architecture", "target"]).images_per_second
     hours = (60_000 + 6_000 / 3) * 10 / 600 / 3600  # the example's job: scoring takes a third of training
-    trn2, block = (usd("trn2.3xlarge", basis, "ap-southeast-4") for basis in ("spot", "capacity_block"))
     return {
         **ends("preprint", *STATED),
         **ends("spot", STATED[0] * min(spot), STATED[1] * max(spot)),
-        **{"pays above": trn2 / g5_spot, "pays above/block": block / g5},
         "pays from": 20_000 / 12 / (1 - 0.77),  # the example's ratio
         **{"example/minutes": 60 * hours, "example/usd": hours * g5, "example/runs": 20_000 / (hours * g5)},
         **{f"published/{on.lower()}": speeds["convnext_tiny", on].max() for on in ("trn2.3xlarge", "A10G")},

@@ -52,7 +52,8 @@ SAID = {
         "{pico/seeds} seeds on CPUs",
         "below {margin} mean AUROC, farthest end of the backends' {level} % intervals | {backends/far}: "
         "follows | {rebuild/seconds} s |",
-        "mean AUROC at {smallest/pixels} pixels, {share/patients} % is the choice of the test patients.",
+        "With training data fixed, {share/patients} % of the variance of one run's mean AUROC at "
+        "{smallest/pixels} pixels is the choice of the test patients.",
         "of the variance, {settings/ten} settings with {precision/seeds} seeds | {fraction/patients}: "
         "follows | {rebuild/seconds} s |",
         "At {smallest/pixels} pixels the mean AUROC of ResNet-18 and of ConvNeXt-Pico in fp32 and in bf16 is "
@@ -70,8 +71,6 @@ SAID = {
         "ConvNeXt-T reaches {published/trn2.3xlarge} images/s on a trn2.3xlarge and {published/a10g} on an",
         "take {example/minutes} minutes and {example/usd} USD on a g5.xlarge at an assumed",
         "costs as much as {example/runs} such runs.",
-        "it must process {pays above/block} times as many images a second at the price of",
-        "days. At spot prices it must process {pays above} times as many.",
         f"does not explain the preprint's cost, {RATIO} a GPU's.",
         "if you spend more than {pays from} USD a month.",
     ],
@@ -84,16 +83,17 @@ SAID = {
         "interval of their difference is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico and {arithmetic/resnet18/low} to "
         "{arithmetic/resnet18/high} for resnet18.",
-        "For ConvNeXt-Pico, {power/needed} seeds on each side find equal platforms equivalent in",
+        "For ConvNeXt-Pico, an estimated {power/needed} seeds on each side find equal platforms "
+        "equivalent in",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
-        "Open. | In mean AUROC, for ConvNeXt-Pico alone, {power/needed} seeds on each",
+        "Open. | In mean AUROC, for ConvNeXt-Pico alone, an estimated {power/needed} seeds on each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings of several seeds each | No, "
         "on our test patients: in {pairs/recipes/above} of them the median pair of seeds on one processor "
         "differs by more (). | "
-        "In macro F1 {to see/runs/low} to {to see/runs/high} seeds per platform, or with {power/seeds} seeds "
-        "{to see/patients/low} to {to see/patients/high} test patients",
+        "In macro F1, at best {power/seeds} seeds and {to see/patients/low} to {to see/patients/high} test "
+        "patients, at worst {to see/runs/low} to {to see/runs/high} seeds on ours",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
         "{precision/pairs}, after correction in {precision/corrected} ().",
         "Emulation on CPUs, {arithmetic/seeds} seeds, of Neuron's compiler",
@@ -160,7 +160,8 @@ FIXED = {  # place -> reason -> texts
         "the preprint": ["(Fisher, medRxiv 2025.12.23.25342933, abstract, 2025-12-23)"],
         "the example's job, which its results are computed from": [
             *("60,000 images in 10 epochs, and 6,000 scored", "600 images/s. A port"),
-            *("of 20,000 USD", "ratio of 0.77, Trainium over GPU, 20,000 USD come back"),
+            *("of 20,000 USD", "ratio of 0.77, Trainium over GPU (from a claim of 30 % better"),
+            "performance), 20,000 USD come back",
         ],
         "facts and steps are numbered": [
             *(

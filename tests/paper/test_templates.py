@@ -148,8 +148,6 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"take {60 * hours:.0f} minutes and {usd:.2f} USD on a g5.xlarge at an assumed 600 images/s",
         f"A port of 20,000 USD costs as much as {20_000 / usd:,.0f} such runs",
         f"A {row['instance']} is the smallest",
-        f"must process {trn2.min() / here['usd_per_hour']:.2f} times as many images a second at the price of",
-        f"days. At spot prices it must process {row['price_ratio']:.2f} times as many.",
         f"| g5.xlarge | {trn2.min() / here['usd_per_hour']:.2f} (on demand, us-east-1, "
         f"{here['as_of']}) | {row['price_ratio']:.2f} (spot, us-east-1, undated) |",
         f"| g6e.xlarge | {trn2.min() / g6e:.2f} (on demand, us-east-1, ",

@@ -206,6 +206,9 @@ def step_parity(read: Results) -> Figure:
         for line in zip(*axes.get_legend_handles_labels(), strict=True)
         if line[1] not in ("network", "update")
     ]
+    for line, label in lines:
+        if label not in widths:  # of a network, which has both updates
+            plt.setp(line, linewidth=1.3)
     figure.legend(*zip(*lines, strict=True), loc="outside lower center", ncols=beside())
     return figure
 

@@ -135,12 +135,6 @@ def threshold(read: Results) -> pd.DataFrame:
     return thresholds(read_prices(PRICES), GPU, read.study.prices).head(1)
 
 
-def block_threshold(read: Results) -> pd.DataFrame:
-    """The cheapest capacity block of that instance over the GPU; no row where a price is missing."""
-    instance = next(iter(threshold(read)["instance"]), "")
-    return cheapest_block(read_prices(PRICES), GPU, read.study.prices, instance)
-
-
 def inference_of_a_convnext(read: Results) -> pd.DataFrame:
     """The published speeds of a ConvNeXt's inference on Trainium2, a row per device."""
     rows = read_reported()

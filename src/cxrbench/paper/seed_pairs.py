@@ -308,6 +308,11 @@ def deviation(rows: pd.DataFrame) -> float:
     return float(parts.sum() ** 0.5)
 
 
+def error_of_seed(rows: pd.DataFrame) -> float:
+    """The standard error of the seed's variance, as a fraction of that score's variance."""
+    return float(rows.loc[rows["source"] == "seed", "error"].iloc[0] / deviation(rows) ** 2)
+
+
 def reach(rows: pd.DataFrame) -> float:
     """The half-width of a 95 % interval of that score."""
     return 1.96 * deviation(rows)
