@@ -344,7 +344,7 @@ def _means(rows: pd.DataFrame, spread: pd.DataFrame) -> pd.DataFrame:
 
 
 def seed_spread(read: Results) -> Figure:
-    """Draw the main endpoint per seed with its interval (thin), and its mean with that over seeds too; of
+    """Draw the main endpoint per seed, and its mean with an interval, or one seed with that over patients; of
     drawn images only where there are no others. Emulated arithmetic and its controls are in a table."""
     rows, means = (
         with_network(read, real_first(table[table["label"] == ENDPOINT], read.cells))
@@ -363,7 +363,6 @@ def seed_spread(read: Results) -> Figure:
     size = seeds.transform("size")
     apart = (0.8 / size).clip(upper=0.16)  # many seeds stay in their row
     y = rows["name"].map(line) + apart * (seeds.cumcount() - (size - 1) / 2)
-    axes.hlines(y, rows["ci_low"], rows["ci_high"], color="0.6", lw=0.8)
     for marker, alike in rows.groupby("marker"):
         axes.scatter(alike["value"], y[alike.index], 9, alike["colour"], marker=marker, zorder=3)
     means = means[means["ci_low"].notna() & means["name"].isin(names)]
@@ -371,6 +370,7 @@ def seed_spread(read: Results) -> Figure:
     axes.hlines(y, means["ci_low"], means["ci_high"], color=means["colour"], lw=5, alpha=0.35)
     axes.scatter(means["mean"], y, 120, means["colour"], marker="|", linewidths=1.5)
     for row in rows[size == 1].itertuples():
+        axes.hlines(line[row.name], row.ci_low, row.ci_high, color="0.6", lw=0.8)
         axes.text(row.ci_high, line[row.name], " one seed", va="center", fontsize=7, color="0.4")
     axes.set_xlabel("main endpoint (mean AUROC)")
     return figure

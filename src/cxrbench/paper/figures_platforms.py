@@ -139,11 +139,11 @@ def variance_by_source(read: Results) -> Figure:
             label = seed_pairs.SOURCES[row.source] if y == 0 else None
             axes.barh(y, row.fraction, left=start, height=0.55, color=colour, label=label)
             words = f"{100 * row.fraction:.0f} %" + f", SD {row.sd:.4f}" * (row.fraction > least)
-            if row.fraction > least / 13:
-                axes.text(
-                    start + row.fraction / 2, y, words, ha="center", va="center", fontsize=7, color="white"
-                )
             start += row.fraction
+            if row.source == "seed":  # the last and narrow: beside the bar
+                axes.text(1.01, y, words, ha="left", va="center", size=7, color=colour)
+            elif row.fraction > least / 13:
+                axes.text(start - row.fraction / 2, y, words, ha="center", va="center", size=7, color="white")
     axes.set_yticks(range(len(names)), names.values())
     axes.invert_yaxis()
     axes.set(xlim=(0, 1), xlabel="fraction of the variance of one run's score")
