@@ -156,7 +156,7 @@ def test_your_speed_counts_for_every_instance_with_that_gpu_and_other_regions_ar
 
 def test_a_decision_takes_a_gpu_that_is_priced_elsewhere_and_prints_no_minus_zero() -> None:
     """It is sold on spot and by Capacity Block alone, and not in the study's region."""
-    of = ("cost", "decide", "--architecture", "cnn", "--porting", 0, "--horizon", 0, "--capacity", 0)
+    of = ("cost", "decide", "--architecture", "cnn", "--porting", 0, "--horizon", 1, "--capacity", 0)
     shown = unwrapped(*of, "--spend", 0, "--gpu", "p5e.48xlarge")
     assert "USD on p5e.48xlarge (spot, us-east-2" in shown
     assert "= 0 USD" in shown and "-0" not in shown
@@ -414,6 +414,7 @@ def test_a_decision_may_rest_on_a_given_ratio_or_on_other_prices() -> None:
         ),
         (["--architecture", "cnn", "--ongoing", "-1"], "ongoing engineering is -1.0"),
         (["--architecture", "cnn", "--capacity", "80"], "between 0 and 1"),
+        (["--architecture", "cnn", "--horizon", "0"], "horizon is 0: give the months of"),
     ],
 )
 def test_a_decision_without_a_ratio_is_refused(words: list[str], message: str) -> None:
@@ -424,6 +425,12 @@ def test_the_five_numbers_are_asked_for() -> None:
     done = cxrbench("cost", "decide", given="100000\ntransformer\n20000\n12\n0.8\n")
     assert done.returncode == 0, done.stderr
     assert "18,462 to 26,667 USD" in " ".join(done.stdout.split())
+
+
+def test_where_nobody_answers_all_that_is_missing_is_named_at_once() -> None:
+    done = cxrbench("cost", "decide", "--capacity", 1, given="100000\n")
+    missing = re.findall(r"--(\w+) is missing: ", done.stderr)
+    assert done.returncode == 1 and missing == ["architecture", "porting", "horizon"], done.stderr
 
 
 def test_every_command_that_reads_prices_names_a_bad_one(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_what_saves_nothing_is_not_ported(spend, capacity):
 
 
 amounts = st.integers(0, 10**7)
-cases = st.builds(Numbers, amounts, amounts, st.just(0.0), st.integers(0, 60), st.floats(0, 1))
+cases = st.builds(Numbers, amounts, amounts, st.just(0.0), st.integers(1, 60), st.floats(0, 1))
 OWN = replace(RATIOS["transformer"], own=True)
 
 

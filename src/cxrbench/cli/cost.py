@@ -214,16 +214,18 @@ _QUESTIONS = {
 }
 
 
-def _asked(name: str, value: Any, kind: type = float) -> Any:
-    """The value of an option, or the answer to its question; UserError where nobody answers."""
-    if value is not None:
-        return value
+def _asked(**given: Any) -> list[Any]:
+    """The values of options, or the answers to their questions; UserError that names all where nobody
+    answers."""
     try:
-        return typer.prompt(_QUESTIONS[name], type=kind)
+        for name in [name for name, value in given.items() if value is None]:
+            given[name] = typer.prompt(_QUESTIONS[name], type=str if name == "architecture" else float)
     except typer.Abort:
         if sys.stdin.isatty():  # Ctrl-C
             raise
-        raise UserError(f"--{name} is missing: {_QUESTIONS[name]}") from None
+        missing = [name for name, value in given.items() if value is None]
+        raise UserError("; ".join(f"--{name} is missing: {_QUESTIONS[name]}" for name in missing)) from None
+    return [*given.values()]
 
 
 @app.command("decide")
@@ -285,9 +287,9 @@ def cost_decide(
         must_be_gpu(listed, gpu)
     needed = thresholds(listed, instance, at)
     needed = supported_on(needed, trainium) if trainium else needed
-    spend, architecture = _asked("spend", spend), _asked("architecture", architecture, str)
-    porting, horizon = _asked("porting", porting), _asked("horizon", horizon)
-    capacity = _asked("capacity", capacity)
+    spend, architecture, porting, horizon, capacity = _asked(
+        spend=spend, architecture=architecture, porting=porting, horizon=horizon, capacity=capacity
+    )
     if ratio:
         chosen = ratio_given(*ratio, needed, trainium)
     elif speeds:

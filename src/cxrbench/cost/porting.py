@@ -181,6 +181,8 @@ def decide(ratio: Ratio, given: Numbers) -> Decision:
     """
     for name, value in zip(_AMOUNTS, given[:4], strict=True):
         _amount(name, value)
+    if not given.months:
+        raise UserError(f"horizon is {given.months:g}: give the months of training, more than zero")
     if not 0 <= given.capacity <= 1:
         raise UserError(f"capacity is {given.capacity}; give the share of the work, between 0 and 1")
     worst, best = (
