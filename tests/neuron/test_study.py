@@ -149,7 +149,7 @@ def test_the_documented_commands_run(compile_here, tmp_path):
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     assert len(read_compiled(tmp_path / "data/recorded")) == 6 + len(ALWAYS)
     assert len(PLANNED.steps()) == int(re.search(r"all (\d+) a month", section)[1])
-    assert f"of the config, {PLANNED.hours:g};" in " ".join(section.split())
+    assert f"stopped after {PLANNED.hours:g} hours (`hours:`)" in " ".join(section.split())
     must_work("verify", cwd=tmp_path)
 
 
