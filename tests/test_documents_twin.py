@@ -160,8 +160,7 @@ FIXED = {  # place -> reason -> texts
         "the preprint": ["(Fisher, medRxiv 2025.12.23.25342933, abstract, 2025-12-23)"],
         "the example's job, which its results are computed from": [
             *("60,000 images in 10 epochs, and 6,000 scored", "600 images/s. A port"),
-            *("of 20,000 USD", "ratio of 0.77, Trainium over GPU (from a claim of 30 % better"),
-            "performance), 20,000 USD come back",
+            *("of 20,000 USD", "claimed 30 % better", "ratio of 0.77. At that, 20,000 USD come"),
         ],
         "facts and steps are numbered": [
             *(
