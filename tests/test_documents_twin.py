@@ -42,7 +42,8 @@ SAID = {
         "{arithmetic/networks} ({arithmetic/seeds} seeds).",
         "At {largest/pixels} pixels {largest/network}, from pretrained weights, reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients, with {{largest/seeds}} seeds.",
-        f"If the preprint's {RATIO} used on-demand prices, the same hours on spot cost {SPOT} times,",
+        f"If the preprint's {RATIO} used on-demand prices, the same hours of small instances cost "
+        f"{SPOT} times on spot.",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
@@ -141,7 +142,7 @@ FIXED = {  # place -> reason -> texts
                 "takes a third of a g6e.xlarge's time",
                 "takes about 60 % of the time",
                 "very large: two weeks",
-                "uses one. At the spot",
+                "uses one. Spot prices",
                 "the eight GPUs of a",
                 "Below 1, even a slower",
                 "RTX 3090",

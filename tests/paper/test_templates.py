@@ -79,7 +79,7 @@ def test_the_template_has_no_number_that_was_found(monkeypatch) -> None:
 def test_the_advice_follows_from_the_table(prices) -> None:
     """The cheapest by the geometric middle of its range, and which instances end the largest job in a day."""
     template = (ROOT / "paper/documents/docs/practitioner.md.jinja").read_text(encoding="utf-8")
-    assert "ranked by the geometric mean of each range" in template and "The middle of" not in template
+    assert "compared by the geometric mean of each range" in template and "The middle of" not in template
     table = jobs_table(prices, Pricing()).set_index(["job", "instance"])
     for job in ("small", "large", "very large"):
         assert table.loc[job]["usd_middle"].idxmin() == "g6e.xlarge", job
@@ -104,7 +104,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     words = said()
     first = PAGE.read_text().split("<!-- begin jobs -->")[0]
     assert {*re.findall(r"\b[gp]\d\w*\b", first)} >= {"g5", "g6e", "p4d", "p5"}
-    assert "| a g6e.xlarge or a g7e.2xlarge | Again they cost about the same." in words
+    assert "| a g6e.xlarge or a g7e.2xlarge | Again they cannot be told apart." in words
     assert "is likely to finish the very large job within a day" in words
     usd = table["hours_middle"] * table["spot"]  # by job and instance
     single = table["accelerators"] == 1
