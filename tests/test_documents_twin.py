@@ -84,21 +84,21 @@ SAID = {
         "interval of their difference is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico and {arithmetic/resnet18/low} to "
         "{arithmetic/resnet18/high} for resnet18.",
-        "For ConvNeXt-Pico, an estimated {power/needed} seeds on each side find equal platforms "
-        "equivalent in",
+        "For ConvNeXt-Pico, about {power/needed} seeds per platform find equal ones equivalent in",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
-        "Open. | In mean AUROC, for ConvNeXt-Pico alone, an estimated {power/needed} seeds on each",
+        "Open. | In mean AUROC at {smallest/pixels} pixels, an estimated {power/needed} seeds on each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings of several seeds each | No, "
         "on our test patients: in {pairs/recipes/above} of them the median pair of seeds on one processor "
         "differs by more (). | "
-        "In macro F1, at best {power/seeds} seeds and {to see/patients/low} to {to see/patients/high} test "
-        "patients, at worst {to see/runs/low} to {to see/runs/high} seeds on ours",
+        "In macro F1 with tuned thresholds, at best {power/seeds} seeds and {to see/patients/low} to "
+        "{to see/patients/high} test patients, at worst {to see/runs/low} to {to see/runs/high} seeds on "
+        "ours",
         "{precision/pairs} comparisons with fp32, on CPUs | Equivalent in {precision/equivalent} of "
         "{precision/pairs}, after correction in {precision/corrected} ().",
         "Emulation on CPUs, {arithmetic/seeds} seeds, of Neuron's compiler",
-        "| Mean AUROC is equivalent for {arithmetic/networks} ().",
+        "| Mean AUROC at {smallest/pixels} pixels is equivalent for {arithmetic/networks} ().",
         "{backends} networks with and without XLA, on different CPUs | Mean AUROC is equivalent in "
         "{backends/equivalent} of {backends} before correction ().",
         "Counts of the graphs of {audited} networks |",

@@ -106,7 +106,7 @@ def seeds_against_platforms(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
-    figure, panels = panels_of(len(seed_pairs.SCORES), 0.7 + 0.24 * len(kinds), sharex=True, sharey=True)
+    figure, panels = panels_of(len(seed_pairs.SCORES), 0.7 + 0.2 * len(kinds), sharex=True, sharey=True)
     rng = np.random.default_rng(0)
     for axes, (metric, name) in zip(panels, seed_pairs.SCORES.items(), strict=True):
         for y, kind in enumerate(kinds):
@@ -132,7 +132,7 @@ def variance_by_source(read: Results) -> Figure:
     rows = rows[rows["source"] != SETTING]
     names = {"endpoint": "mean AUROC", "f1_macro": "macro F1"}
     least = 0.2 if beside() > 1 else 0.5  # a fraction with room for words; a thirteenth has room for a number
-    figure, axes = plt.subplots(figsize=(width(), 1.7))
+    figure, axes = plt.subplots(figsize=(width(), 1.5))
     for y, metric in enumerate(names):
         start = 0.0
         for row, colour, _ in styled(rows[rows["metric"] == metric].itertuples()):
@@ -162,17 +162,18 @@ def power_of_seeds(read: Results) -> Figure:
     measured = {title: part for title, part in measured.items() if len(part)}
     if not measured:
         return no_evidence("No network has ten seeds in two precisions.")
-    figure, panels = panels_of(len(measured), 1.9, sharey=True)
+    figure, panels = panels_of(len(measured), 1.75, sharey=True)
     for axes, (title, part) in zip(panels, measured.items(), strict=True):
         for (network, curve), colour, marker in styled(part.groupby("architecture")):
-            for column, line in {"as_measured": "-", "at_worst": "--"}.items():
-                label, style = f"{network}, {column.replace('_', ' ')}", f"{marker}{line}"
-                axes.plot(curve["seeds"], curve[column], style, color=colour, ms=3, lw=1, label=label)
+            for column, look in {"as_measured": {"lw": 3, "alpha": 0.4}, "at_worst": {"ls": "--"}}.items():
+                look |= {"color": colour, "marker": marker, "ms": 3}
+                label = f"{network}, {column.replace('_', ' ')}"
+                axes.plot(curve["seeds"], curve[column], **({"lw": 1} | look), label=label)
         axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
         axes.set(title=title, xlabel="seeds on each platform", ylim=(0, 1.04))
         axes.locator_params(axis="x", integer=True)
     panels[0].set_ylabel("power")
-    panels[-1].legend(loc="lower right")
+    panels[-1].legend(loc="lower right", fontsize=7, labelspacing=0.2, borderaxespad=0)
     return figure
 
 
