@@ -165,10 +165,10 @@ def power_of_seeds(read: Results) -> Figure:
     figure, panels = panels_of(len(measured), 1.75, sharey=True)
     for axes, (title, part) in zip(panels, measured.items(), strict=True):
         for (network, curve), colour, marker in styled(part.groupby("architecture")):
-            for column, look in {"as_measured": {"lw": 3, "alpha": 0.4}, "at_worst": {"ls": "--"}}.items():
-                look |= {"color": colour, "marker": marker, "ms": 3}
-                label = f"{network}, {column.replace('_', ' ')}"
-                axes.plot(curve["seeds"], curve[column], **({"lw": 1} | look), label=label)
+            for column, line, breadth, alpha in (("as_measured", "-", 3, 0.4), ("at_worst", "--", 1, 1)):
+                label, style = f"{network}, {column.replace('_', ' ')}", f"{marker}{line}"
+                (drawn,) = axes.plot(curve["seeds"], curve[column], style, color=colour, ms=3, label=label)
+                drawn.set(linewidth=breadth, alpha=alpha)
         axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
         axes.set(title=title, xlabel="seeds on each platform", ylim=(0, 1.04))
         axes.locator_params(axis="x", integer=True)
