@@ -106,7 +106,7 @@ SAID = {
     ],
     "summary": [
         "Training runs: {run} of {planned} have evidence ({run} recorded).",
-        "Test AUROC {best} ({best/low} to {best/high}): {best/name}.",
+        "Mean test AUROC {best} ({best/low} to {best/high}): {best/name}.",
     ],
 }
 SIZES = "size of the installed packages, measured once"
@@ -193,7 +193,7 @@ FIXED = {  # place -> reason -> texts
         "the networks of the preprint's claim": ["Four networks through"],
         RELEASE: ["up to 2.21"],
     },
-    "summary": {"verdicts, which tests/claims computes again": ["23 follows, 1 not testable here"]},
+    "summary": {"verdicts, which tests/claims computes again": ["23 follow, 1 not testable here"]},
 }
 
 

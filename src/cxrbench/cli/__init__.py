@@ -28,7 +28,7 @@ Compare the predictions of two machines, or score those of one, in any folder:
   cxrbench compare folder_a folder_b
   cxrbench evaluate predictions.csv
 
-The other commands need a clone of the repository. There, `make paper` runs
+Most other commands need a clone of the repository. There, `make paper` runs
 the whole study: it trains the cells that this machine can train, takes
 recorded evidence for the others, and rebuilds the paper. A cell is one
 training run. Its name is dataset/architecture/platform/seedN.

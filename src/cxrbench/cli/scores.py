@@ -188,7 +188,7 @@ def claims(
         for row in shown.itertuples():
             print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
-                print(wrapped(f"{'':26} {row.why}", " " * 29))
+                print(wrapped(f"{'':26} {row.why}{', where ' * bool(row.inputs)}{row.inputs}", " " * 29))
     must_follow(ledger, prices)  # no table else: what a failed step leaves must not pass for its result
     if out:
         write_csv(out, whole)

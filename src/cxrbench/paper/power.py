@@ -33,7 +33,7 @@ def what_can_be_shown(read: Results) -> Table:
         "Metric": ("name", lambda row: as_title(METRICS[row.metric].label, row.metric)),
         "Error": "patient_se:fine",
         "SD": "seed_sd:fine",
-        "Share": ("ratio", lambda row: f"{row.share:g}"),
+        "Not shared": ("ratio", lambda row: f"{row.share:g}"),
         "Could show": "smallest_margin:reach",
         "Power": "power_at_zero:share",
         "Seeds needed": ("needed", lambda row: row.seeds_needed if pd.notna(row.margin) else ""),

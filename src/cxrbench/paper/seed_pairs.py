@@ -161,7 +161,7 @@ def shares(read: Results) -> Table:
         "Pairs": "pairs:plain",
         "SD of differences": "sd_of_difference:fine",
         "SD of seeds": "sd_of_seeds:fine",
-        "Share": "share:ratio",
+        "Not shared": "share:ratio",
         "95 % interval": ("ratio", lambda row: Range(row.share_low, row.share_high)),
     }
     return table(rows.sort_values("metric", kind="stable"), columns)

@@ -57,7 +57,9 @@ def _best(read: Results) -> dict[str, Any] | None:
 def _verdicts(claims: pd.DataFrame) -> list[str]:
     """How many of our own claims have each verdict."""
     verdicts = claims.loc[claims["source"] == "ours", "verdict"].value_counts() if len(claims) else {}
-    return [f"{count} {verdict}" for verdict, count in verdicts.items()]
+    return [
+        f"{n} {verdict.replace('follows', 'follow') if n > 1 else verdict}" for verdict, n in verdicts.items()
+    ]
 
 
 def matrix_and_scores(read: Results, expected: Path = EXPECTED) -> str:

@@ -14,7 +14,7 @@ def spreads_of(path: Path, group: str, metric: str) -> list[tuple[dict[str, str]
         raise UserError(f"{group}: a pilot takes two sets of runs; name the other one too")
     if not path.exists():
         raise UserError(
-            f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --seed-sd"
+            f"{path}: missing; run `make paper-from-evidence`, or give --patient-se and --measured-on"
         )
     table = read_csv(path)
     if "drawn" not in table:
@@ -29,6 +29,6 @@ def spreads_of(path: Path, group: str, metric: str) -> list[tuple[dict[str, str]
         hint = f"; nearest of {len(groups)}: {', '.join(near)}" if near else ""
         raise UserError(
             f"{group or metric}: no spread over seeds is known{hint}; "
-            "build with three seeds or more, or give --patient-se, --seed-sd and --measured-on"
+            "build with three seeds or more, or give --patient-se and --measured-on"
         )
     return chosen
