@@ -167,8 +167,16 @@ def power_of_seeds(read: Results) -> Figure:
         for (network, curve), colour, marker in styled(part.groupby("architecture")):
             for column, line, breadth, alpha in (("as_measured", "-", 3, 0.4), ("at_worst", "--", 1, 1)):
                 label, style = f"{network}, {column.replace('_', ' ')}", f"{marker}{line}"
-                (drawn,) = axes.plot(curve["seeds"], curve[column], style, color=colour, ms=3, label=label)
-                drawn.set(linewidth=breadth, alpha=alpha)
+                axes.plot(
+                    curve["seeds"],
+                    curve[column],
+                    style,
+                    color=colour,
+                    ms=3,
+                    lw=breadth,
+                    alpha=alpha,
+                    label=label,
+                )
         axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
         axes.set(title=title, xlabel="seeds on each platform", ylim=(0, 1.04))
         axes.locator_params(axis="x", integer=True)
