@@ -323,13 +323,17 @@ def of_claims(recipes: dict) -> dict[str, Any]:
     apart = [a["endpoint"] - b["endpoint"] for a, b in zip(cpu, xla, strict=True)]
     pixels = {group: SETTINGS[group[0]]["pixels"] for group in recipes if group[0].startswith("nih")}
     largest = max(pixels, key=lambda group: (pixels[group], recipes[group]["macro"].value.mean()))
-    best = recipes[largest]["endpoint"]
+    best, record = (
+        recipes[largest]["endpoint"],
+        (ROOT / "data/recorded").joinpath(*largest, "seed0/record.json"),
+    )
     mean, half = best.mean[0], best.reach(0.95)
     both = expit(logit(mean) + np.array([-1, 1]) * half / (mean * (1 - mean)))  # on the logit scale
     return {
         **{"backends": len(apart), "backends/equivalent": sum(of.equivalent for of in apart)},
         **{"backends/far": max(map(far, apart)), "pico/seeds": len(cpu[1]["macro"].seeds)},
         **{"largest/pixels": pixels[largest], "smallest/pixels": min(pixels.values())},
+        "largest/train": json.loads(record.read_text())["dataset"]["images"]["train"],
         **{"largest/network": largest[1], "largest/patients": best.parts.shape[1]},
         **{"best": mean, "best/name": "/".join(largest), "largest/seeds": len(best.seeds)},
         **ends("best", *(Near(end, 0.1 * half) for end in both)),

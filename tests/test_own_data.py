@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import ROOT, TINY, blocks_of, clone_of_the_tree, must_work
+from conftest import ROOT, TINY, blocks_of, clone_of_the_tree, must_work, ran
 from cxrbench.common.files import sha256_file
 from cxrbench.paper.results import Results
 from own_images import ODD, written
@@ -18,13 +18,14 @@ from test_graph import graph
 
 PAGE = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
 CELL = f"mine/{TINY}/cpu/seed0"
+PLACE = "/srv/xrays"  # of the page, outside the clone
 RNG = np.random.default_rng(0)
 blocks = partial(blocks_of, PAGE)
 
 
 def run_all(folder: Path, *commands: str) -> str:
     """Run the page's commands in ``folder`` with the tiny network; return what they printed."""
-    lines = "".join(commands).replace("resnet18", TINY).splitlines()
+    lines = "".join(commands).replace("resnet18", TINY).replace(PLACE, str(folder)).splitlines()
     done = [must_work(*shlex.split(line.removeprefix("cxrbench ")), cwd=folder) for line in lines]
     return "".join(one.stdout + one.stderr for one in done)
 
@@ -40,7 +41,7 @@ def images_and_labels(folder: Path) -> None:
 def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
     images_and_labels(tmp_path)
     (study,) = blocks("3. A study", "yaml")
-    (tmp_path / "mine.yaml").write_text(study.replace("resnet18", TINY))
+    (tmp_path / "mine.yaml").write_text(study.replace("resnet18", TINY).replace(PLACE, str(tmp_path)))
     training, _ = blocks("5. Training and scores", "sh")
     said = run_all(tmp_path, *blocks("4. Packing", "sh"), training)
     assert "packed mine:" in said and "some labels are missing" in said and "Lead & wire" in said
@@ -60,13 +61,15 @@ def test_own_findings_go_from_images_to_tables(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_build_ends_in_the_report_and_makes_a_paper_only_under_a_title_of_its_own(tmp_path: Path) -> None:
-    clone = clone_of_the_tree(tmp_path / "clone")
-    images_and_labels(clone)
+    clone, place = clone_of_the_tree(tmp_path / "clone"), tmp_path / "xrays"
+    place.mkdir()
+    images_and_labels(place)
     (study,) = blocks("3. A study", "yaml")
-    (clone / "mine.yaml").write_text(study.replace("resnet18", TINY))
+    (place / "mine.yaml").write_text(study.replace("resnet18", TINY).replace(PLACE, str(place)))
     _, build = blocks("5. Training and scores", "sh")
-    assert build == "snakemake --cores all --configfile mine.yaml\n"
-    done = graph(clone, "--configfile", "mine.yaml", overlay=False)
+    assert build == f"snakemake --cores all --configfile {PLACE}/mine.yaml\n"
+    done = graph(clone, "--configfile", place / "mine.yaml", overlay=False)
+    must_keep_images_out_of_git(clone)
     assert "Report: results/report.html" in done.stdout and "Paper:" not in done.stdout
     assert "claims" not in done.stdout, "ours say nothing about an own study"
     page = (clone / "results/report.html").read_text()
@@ -76,9 +79,17 @@ def test_a_build_ends_in_the_report_and_makes_a_paper_only_under_a_title_of_its_
     for name in ("results/report.html", "results/tables/metrics.csv", "figures/seeds.pdf"):
         assert (clone / name).stat().st_size > 1000, name
     assert not (clone / "paper/paper.pdf").exists()
-    titled = ("--configfile", "mine.yaml", "--config", "paper={title: Ours}")
+    titled = ("--configfile", place / "mine.yaml", "--config", "paper={title: Ours}")
     again = graph(clone, "-n", *titled, overlay=False)
     assert "rule paper" in again.stdout + again.stderr
+
+
+def must_keep_images_out_of_git(clone: Path) -> None:
+    """What a build of own images writes into a clone is ignored by git, as the page says."""
+    ran("git", "init", "-q", cwd=clone, check=True)
+    status = ran("git", "status", "--ignored", "--short", cwd=clone, check=True).stdout.splitlines()
+    assert {"!! data/packed/", "!! results/"} <= {*status}
+    assert not any("mine" in line for line in status if not line.startswith("!!")), status
 
 
 HEADING = "A real study: 60,000 radiographs on a GPU"

@@ -141,7 +141,7 @@ def test_conclusions_are_made_of_the_papers_values_and_name_what_shows_them(read
     values = named_values(read)
     made = {one.topic: one for one in conclusions(values)}
     order = ["Status", "Accuracy reached", "Cost", "Parity", "Power", "Claims"]
-    others = ("Patients before seeds", "Precision")  # need ten seeds, and pairs of precisions
+    others = ("Variance of one score", "Precision")  # need ten seeds, and pairs of precisions
     assert [topic for topic in made if topic not in others] == order
     pairs = read.parity.query("kind != 'noise floor' and label == 'endpoint' and metric == 'auroc'")
     real = pairs[~pairs["dataset"].str.startswith("phantom")]

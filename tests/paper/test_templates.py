@@ -112,7 +112,12 @@ def test_the_advice_follows_from_the_table(prices) -> None:
         assert usd[job].idxmin() == "p4d.24xlarge" and usd[single][job].idxmin() == "g6e.xlarge", job
         assert {*usd[job].nsmallest(2).index} == {"p4d.24xlarge", "p5.48xlarge"}, job
     assert "a g6e.xlarge remains the cheapest single GPU, and" in words
-    assert "eight GPUs of a p4d.24xlarge or a p5.48xlarge are cheaper still" in words
+    for job in ("large", "very large"):
+        assert usd[job, "p4d.24xlarge"] / usd[job, "g6e.xlarge"] == pytest.approx(0.25, abs=0.04)
+    assert "eight GPUs of a p4d.24xlarge cost about a quarter of it. Other regions exceed" in words
+    p4d = prices[(prices["instance"] == "p4d.24xlarge") & (prices["basis"] == "spot")].set_index("region")
+    assert (p4d["usd_per_hour"].drop("us-east-1") > 1.8 * p4d.loc["us-east-1", "usd_per_hour"]).all()
+    assert (p4d["usd_per_hour"] > 3 * p4d.loc["us-east-1", "usd_per_hour"]).sum() > 5, "several times"
     assert {*prices[prices["instance"].str.startswith("g7e")]["region"]} == {"us-east-1"}
     example, speeds = practitioner.SPEED, table.loc[("small", "g5.xlarge")]
     seen = 120_000 * 20 / 3600
@@ -121,6 +126,9 @@ def test_the_advice_follows_from_the_table(prices) -> None:
         g7e, g6e = table.loc[(job, "g7e.2xlarge")], table.loc[(job, "g6e.xlarge")]
         assert 1 < g7e["usd_middle"] / g6e["usd_middle"] < 1.1
         assert g7e["hours_middle"] / g6e["hours_middle"] == pytest.approx(0.6, abs=0.05)
+        p5 = table.loc[(job, "p5.4xlarge")]
+        assert p5["hours_middle"] / g6e["hours_middle"] == pytest.approx(1 / 3, abs=0.05)
+        assert p5["usd_low"] < g6e["usd_high"] and p5["usd_middle"] / g6e["usd_middle"] < 1.2
     sold = prices[prices["instance"] == "trn2.3xlarge"]["region"]
     assert {*sold} == {"ap-southeast-4", "sa-east-1"}
 

@@ -86,6 +86,20 @@ def test_a_new_cell_is_the_only_one_that_is_scored(results: Path) -> None:
     assert files(results) == first  # and nothing of a cell that is gone
 
 
+def test_two_cells_that_predict_the_same_are_not_scored_in_turns(results: Path) -> None:
+    """Only one of them kept its last weights, so each has scores of its own."""
+    names = [ARM.replace("tf32", "fp32"), "nih128-32px/convnext_pico/cpu/seed0"]
+    for name in names:
+        shutil.copytree(ROOT / "data/recorded" / name, results / CELLS / name)
+    predicted = {sha256_file(results / CELLS / name / "predictions.parquet") for name in names}
+    keep_all(results, names)
+    once = files(results)
+    _, scores = read_scores(STUDY, results)
+    assert [scores[Cell.parse(name)].last is None for name in names] == [False, True]
+    keep_all(results, names[::-1])
+    assert len(predicted) == 1 and len(once) == 2 and files(results) == once
+
+
 @pytest.mark.slow
 def test_kept_scores_are_those_of_the_predictions(results: Path) -> None:
     keep_all(results, NAMES)
@@ -114,7 +128,8 @@ def test_the_weights_after_the_last_step_are_scored_beside_the_averaged_ones(res
         of.estimate.value[of.keys.index(("endpoint", "auroc"))] for of in (of_arm.last, of_arm.estimate)
     )
     assert len(many) == 13 and unaveraged == pytest.approx(np.mean(areas), abs=1e-12) != averaged
-    (results / SCORES / f"{sha256_file(results / CELLS / ARM / 'predictions.parquet')}.parquet").unlink()
+    (old,) = (results / SCORES).glob(f"{sha256_file(results / CELLS / ARM / 'predictions.parquet')}*")
+    old.unlink()
     last.iloc[::-1].to_parquet(results / CELLS / ARM / LAST)
     with pytest.raises(UserError, match=rf"{LAST}: not what its record has the hash of; build again"):
         keep_all(results, [ARM])

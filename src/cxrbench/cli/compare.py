@@ -296,9 +296,9 @@ def _in_a_terminal(comparison: Comparison) -> list[str]:
 
 
 def _margins(comparison: Comparison) -> str:
-    """The margins of means and of single findings in words."""
+    """The margins of means and of findings in words."""
     margins = [*dict.fromkeys(row["margin"] for row in comparison.rows if row["margin"] is not None)]
-    alone = f" for means and {margins[1]:g} for a single finding" if len(margins) > 1 else ""
+    alone = f" for means and {margins[1]:g} for each finding" if len(margins) > 1 else ""
     return f"{margins[0]:g}{alone}" if margins else "which is not given"
 
 

@@ -110,6 +110,8 @@ def largest(read: Results) -> pd.DataFrame:
     row["patients"] = patients if patients > 0 else "unknown"  # also where it is missing
     row |= {"pixels": max(sizes), "rivals": sizes.count(max(sizes)) - 1}
     row["weights"] = "random" if recipe.weights == "scratch" else "pretrained"
+    identity = read.identity(group[0])
+    row["train"] = identity.images["train"] if identity else None
     return _one_row(row)
 
 

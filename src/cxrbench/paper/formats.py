@@ -30,11 +30,12 @@ _MINUS = re.compile(r"(?<![\w.){])-(?=\d)")
 
 
 class Range(NamedTuple):
-    """The lowest and the highest value."""
+    """The lowest and the highest value; of two values there is nothing between them."""
 
     low: float
     high: float
     note: str = ""
+    two: bool = False
 
 
 class WithInterval(NamedTuple):
@@ -218,7 +219,7 @@ def text(value: Any, kind: str = "text") -> str:
         return f"{part:{how.form(whole) if callable(how.form) else how.form}}{how.unit}"
 
     if isinstance(value, Range):
-        shown = ends(number(value.low), number(value.high))
+        shown = ends(number(value.low), number(value.high), between=" and " if value.two else " to ")
     elif isinstance(value, WithInterval):
         interval = "" if missing(value.low) else f" ({number(value.low)} to {number(value.high)})"
         shown = number(value.value) + interval
@@ -248,9 +249,9 @@ def first_number(value: Any) -> float | None:
     return None if isinstance(value, str) or missing(value) else float(value)
 
 
-def ends(*limits: str) -> str:
+def ends(*limits: str, between: str = " to ") -> str:
     """``a to b``, or the only text where both are alike."""
-    return " to ".join(dict.fromkeys(limits))
+    return between.join(dict.fromkeys(limits))
 
 
 def words(name: Any) -> str:

@@ -84,7 +84,7 @@ def what_runs_share(read: Results) -> Table:
     sides = rows[["dataset_a", "dataset_b"]].map(lambda name: _arithmetic_of(read, name))
     columns: Columns = {
         "Network": "architecture",
-        "Measured between": ("name", lambda row: " - ".join(sides.loc[row.Index].replace(ARMS))),
+        "CPU runs in": ("name", lambda row: _sides(sides.loc[row.Index])),
         "Not shared": ("ratio", lambda row: WithInterval(row.share, row.share_low, row.share_high)),
         "Power, as measured": "power_as_measured:share",
         "Power, at worst": "power_at_worst:share",
@@ -93,6 +93,11 @@ def what_runs_share(read: Results) -> Table:
     }
     shown = (rows["differs"] == PRECISION) | (sides == PLATFORMS).all(axis=1)
     return table(rows[shown].sort_values("architecture", kind="stable"), columns)
+
+
+def _sides(sides: pd.Series) -> str:
+    """What two settings compute in; of emulated arithmetic it is said."""
+    return " - ".join(sides.replace(ARMS)) + (" (emulated)" if (sides == PLATFORMS).all() else "")
 
 
 def _up_to_most(seeds: float) -> float | str:
@@ -165,7 +170,7 @@ def corrected(parity: pd.DataFrame) -> str:
         for verdict in ("equivalent", "different")
         if counts[verdict]
     )
-    decided = f"after Holm's correction over all of them {stay}" if stay else "all are inconclusive"
+    decided = f"after Holm's correction {stay}" if stay else "all are inconclusive"
     pairs = f"{counts['pairs']} pair{'s' * (counts['pairs'] > 1)}"
     return (
         f"The table has {counts['verdicts']} verdict{'s' * (counts['verdicts'] > 1)}, on {pairs}: {decided}."

@@ -92,7 +92,7 @@ def _taken(rows: pd.DataFrame, entry: ValueLine, key: str, column: str) -> Any:
         case "first":
             return values.iloc[0]
         case "range":
-            return Range(values.min(), values.max())
+            return Range(values.min(), values.max(), two=len(values) == 2)
         case "listed":
             return listed(values)
         case "joined":

@@ -72,6 +72,7 @@ class _Scored(NamedTuple):
 
     cell: Cell
     predictions: Path
+    sha256: str
     last_sha256: str | None  # of what the last weights predict
     scores: Path
     of_nih: bool
@@ -92,7 +93,7 @@ class _Scored(NamedTuple):
         The controls (constant, label as score, shuffled labels) run first; one that fails is a UserError.
         """
         last = self.predictions.with_name(LAST)
-        for path, recorded in ((self.predictions, self.scores.stem), (last, self.last_sha256)):
+        for path, recorded in ((self.predictions, self.sha256), (last, self.last_sha256)):
             if recorded and sha256_file(path) != recorded:
                 raise UserError(f"{path}: not what its record has the hash of; build again")
         predictions = read_predictions(self.predictions)
@@ -125,10 +126,10 @@ def keep_scores(records: Sequence[Record], study: Study, results: Path) -> list[
     """The notes on all scores of ``records``, after those that ``results`` lacks were made, by a process per
     core; the list of these cells, with hashes of their records, is written last. Scores of others go."""
     folder, ok = results / SCORES, [record for record in records if record.status == "ok"]
-    named = {record.cell: record.predictions_sha256 for record in records}
-    for stale in {path for path in folder.glob("*.parquet") if path.stem not in named.values()}:
+    for stale in {*folder.glob("*.parquet")} - {folder / _file_name(record) for record in ok}:
         stale.unlink()
     notes = {str(cell): scores.notes for cell, scores in _made_first(ok, study, results).items()}
+    named = [record.cell for record in records]
     hashes = {cell: sha256_file(Cell.parse(cell).folder(results / CELLS) / RECORD) for cell in named}
     write_text(folder.with_suffix(".json"), json_text(hashes))
     unscored = {record.cell: (f"{record.status}, so there is nothing to score",) for record in records}
@@ -170,22 +171,28 @@ def read_scores(study: Study, results: Path) -> tuple[list[Record], KeptScores]:
     return records, _made_first([record for record in records if record.status == "ok"], study, results)
 
 
+def _file_name(record: Record) -> str:
+    """The name of the file of a record's scores, by what it predicts: runs of one training may share it."""
+    last = f"-{record.predictions_last_sha256}" if record.predictions_last_sha256 else ""
+    return f"{record.predictions_sha256}{last}.parquet"
+
+
 def _scored(record: Record, study: Study, results: Path) -> _Scored:
     cell = Cell.parse(record.cell)
     of_nih = isinstance(study.dataset(cell.dataset), NihSource | PhantomSource)
     predictions = cell.folder(results / CELLS) / PREDICTIONS
-    scores = results / SCORES / f"{record.predictions_sha256}.parquet"
-    last, least = record.predictions_last_sha256, study.endpoint.positive_patients
-    return _Scored(cell, predictions, last, scores, of_nih, least)
+    hashes = record.predictions_sha256 or "", record.predictions_last_sha256
+    least = study.endpoint.positive_patients
+    return _Scored(cell, predictions, *hashes, results / SCORES / _file_name(record), of_nih, least)
 
 
 def _made_first(records: Sequence[Record], study: Study, results: Path) -> KeptScores:
     """The scores of cells; those that are not kept are made first, no core idle."""
     cells = [_scored(record, study, results) for record in records]
-    if missing := [one for one in cells if _made_from(one.scores) != one.made_from]:
+    if missing := {one.scores: one for one in cells if _made_from(one.scores) != one.made_from}:
         (results / SCORES).mkdir(parents=True, exist_ok=True)
         with ProcessPoolExecutor(min(cores(), len(missing))) as pool:
-            for _ in pool.map(_Scored.score, missing):
+            for _ in pool.map(_Scored.score, missing.values()):
                 pass
     return KeptScores({one.cell: one for one in cells})
 
