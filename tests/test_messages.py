@@ -3,10 +3,11 @@
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, cxrbench
 
 FILES = sorted([*ROOT.glob("src/cxrbench/**/*.py"), *ROOT.glob("benchmarks/*.py")])
 HOLE = "\0"  # stands for a value that a message gets when it is raised
@@ -80,3 +81,21 @@ def test_a_message_says_where_and_what_to_do(path) -> None:
 )
 def test_a_message_that_lacks_something_is_found(source: str, lacks: list[str]) -> None:
     assert [faults(text) for _, text in messages(source)] == [lacks]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("cost", "mine", "resnet50", "--images", "60,000"),
+            "'60,000' is not a whole number; write it as 60000",
+        ),
+        (("power", "--patients=60k"), "'60k' is not a whole number; write it as 60000"),
+        (("compare", "a", "b", "--margin", "0,02"), "'0,02' is not a number; write it as 0.02"),
+    ],
+)
+def test_what_is_no_number_is_repeated_with_one_that_is(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    done = cxrbench(*words, cwd=tmp_path)
+    assert done.returncode == 2 and said in " ".join(done.stderr.replace("│", " ").split())

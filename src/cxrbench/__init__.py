@@ -1,1 +1,1 @@
-"""Trainium or CUDA for chest radiographs? Evidence, statistics and cost behind the paper."""
+"""Is a difference between two accelerators real? Evidence, statistics and cost behind the paper."""

@@ -294,6 +294,22 @@ def test_equal_platforms_are_confirmed_by_their_interval(verdict, compared, inte
     assert row["verdict"] == expected and why in row["why"]
 
 
+@pytest.mark.fault("a main claim's interval reaches beyond its margin", "it does not follow; exit code 1")
+def test_our_own_claim_of_equality_fails_where_its_interval_is_too_wide(verdict, compared):
+    wide = compared(-0.012, 0.016, "inconclusive", "wide")
+    assert verdict(wide, **EQUAL, source="ours")["verdict"] == "does not follow"
+    assert verdict(compared(-0.003, 0.007), **EQUAL, source="ours")["verdict"] == "follows"
+    unknown = compared(math.nan, math.nan, "inconclusive", "one seed")
+    assert verdict(unknown, **EQUAL, source="ours")["verdict"] == "not testable here"
+
+
+def test_a_folder_of_tables_that_is_not_there_is_one_message(tmp_path):
+    said = must_fail("claims", "O18", "--tables", tmp_path / "gone", cwd=ROOT)
+    assert f"--tables {tmp_path / 'gone'}: there is no such folder; name that of a build's tables" in said
+    unbuilt = must_work("claims", "O18", "--tables", tmp_path, cwd=ROOT).stderr
+    assert "claims about results are untested; run `make paper-from-evidence`" in unbuilt
+
+
 def test_platforms_that_were_not_compared_are_named(verdict, context, compared):
     why = verdict(context, **EQUAL)["why"]
     assert why == "nih/resnet18/cuda+cpu/seed*: parity.csv has not been made yet"

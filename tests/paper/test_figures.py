@@ -142,12 +142,12 @@ def parity_rows(*verdicts: tuple[str, float]) -> pd.DataFrame:
     [
         (
             [("equivalent", 0.01), ("equivalent", 0.04), ("different", 0.03), ("inconclusive", 0.5)],
-            "The table has 4 verdicts, on 4 pairs: after Holm's correction over all of them "
+            "The table has 4 verdicts, on 4 pairs: after Holm's correction "
             "1 of 2 equivalent stay so; 0 of 1 different stay so.",
         ),
         (
             [("different", 0.01)],
-            "on 1 pair: after Holm's correction over all of them 1 of 1 different stay so.",
+            "on 1 pair: after Holm's correction 1 of 1 different stay so.",
         ),
         ([("inconclusive", 0.5)], "The table has 1 verdict, on 1 pair: all are inconclusive."),
         ([], "No verdict was tested."),

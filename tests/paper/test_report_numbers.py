@@ -213,7 +213,7 @@ def test_the_table_of_seeds_is_the_curves_read_off_where_they_pass_the_power(fro
     rows = pd.read_csv(from_all_evidence / "results/tables/table_shared.csv", dtype=str).to_numpy()
     datasets = {
         "fp32 - bf16": ("-32px-fp32", "-32px-bf16"),
-        "Neuron - A10G": ("-arith-matmult", "-arith-tf32"),
+        "Neuron - A10G (emulated)": ("-arith-matmult", "-arith-tf32"),
     }
     assert len(rows) == 4
     shares = pd.read_csv(from_all_evidence / "results/tables/shares.csv").query("label == 'endpoint'")

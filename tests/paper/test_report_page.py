@@ -608,6 +608,8 @@ def test_points_of_a_figure_say_their_values_and_a_series_stands_alone(opened: A
     everything = shown()
     buttons[0].click()
     assert shown() == {buttons[0].text} < everything
+    intervals = "return arguments[0].querySelectorAll('.wide [data-series] path:not(defs *)').length"
+    assert opened.execute_script(intervals, figure) >= len(points)  # they go with their points
     buttons[0].click()
     assert shown() == everything
 

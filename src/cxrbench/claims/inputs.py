@@ -40,6 +40,10 @@ class NotHere(Exception):
     """An input that this machine has no evidence for; its text says which cell or price is missing."""
 
 
+class Undecided(NotHere):
+    """An interval that lies neither inside a margin nor outside it."""
+
+
 class _NotRun(NotHere):
     """No row of a result table is about these cells."""
 
@@ -55,6 +59,12 @@ class Context:
     parity: pd.DataFrame | None = None
     contrasts: pd.DataFrame | None = None
     sources: pd.DataFrame | None = None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is any result table."""
+        tables = (self.metrics, self.cost, self.cells, self.parity, self.contrasts, self.sources)
+        return any(table is not None for table in tables)
 
 
 class InputValue(NamedTuple):
@@ -233,8 +243,8 @@ class ParityOf(Strict):
     apart two platforms are, as the sizes in the 90 % interval of parity.csv; never the bare difference.
     With ``datasets`` of two settings and a ``platform``, from contrasts.csv.
 
-    NotHere where there is no interval, or it lies neither inside the declared margin nor outside it;
-    ``margin`` is that of the claim where the study declares none.
+    NotHere where there is no interval, Undecided where it lies neither inside the declared margin nor outside
+    it; ``margin`` is that of the claim where the study declares none.
     """
 
     parity: _Pair
@@ -258,7 +268,7 @@ class ParityOf(Strict):
         shown = f"{low:.4g} to {high:.4g} (size of the difference, 90 % interval, {name})"
         margin = row["margin"] if self.margin is None else self.margin
         if low < margin < high:
-            raise NotHere(f"{shown} lies neither inside the margin of {margin:g} nor outside it")
+            raise Undecided(f"{shown} lies neither inside the margin of {margin:g} nor outside it")
         return _found(low, high, shown)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from cxrbench.claims.file import OURS, Check, Claim, Claims, Stated
 from cxrbench.claims.formula import Ends, FormulaError
-from cxrbench.claims.inputs import ClaimBasis, Context, InputValue, NotHere, show
+from cxrbench.claims.inputs import ClaimBasis, Context, InputValue, NotHere, Undecided, show
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import read_csv
 from cxrbench.cost.prices import read_prices
@@ -112,7 +112,9 @@ def _row(claim: Claim, context: Context) -> dict[str, object]:
     try:
         values = {name: _find(claim, name, context) for name in claim.inputs}
     except NotHere as error:
-        return row | {"verdict": ClaimVerdict.NOT_TESTABLE, "why": str(error)}
+        refuted = claim.source == OURS and isinstance(error, Undecided)  # ours says on which side it lies
+        verdict = ClaimVerdict.DOES_NOT_FOLLOW if refuted else ClaimVerdict.NOT_TESTABLE
+        return row | {"verdict": verdict, "why": str(error)}
     then = _value(claim, check, {name: value.then for name, value in values.items()})
     now = _value(claim, check, {name: value.now for name, value in values.items()})
     basis = _basis(check, values)
@@ -179,4 +181,6 @@ def _why(claim: Claim, check: Check, verdict: ClaimVerdict, then: Ends, now: End
     agreeing = (ClaimVerdict.ADDS_UP, ClaimVerdict.CONFIRMED, ClaimVerdict.FOLLOWS)
     relation = "as stated" if verdict in agreeing else "stated"
     condition = f"if {claim.assumes}, {verdict}: " if claim.assumes else ""
-    return f"{condition}{computed}; {relation}: {check.stated.shown}{' ' + claim.unit if claim.unit else ''}"
+    near = f" ± {check.tolerance:g}" if check.tolerance and claim.source == OURS else ""
+    stated = f"{check.stated.shown}{near}"
+    return f"{condition}{computed}; {relation}: {stated}{' ' + claim.unit if claim.unit else ''}"

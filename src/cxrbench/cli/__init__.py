@@ -8,8 +8,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,7 +77,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Check: the evidence, the claims, the graphs": {
         "cell": "get:cell_app",
-        "claims": "scores:claims",
+        "claims": "claims:claims",
         "verify": "evidence:verify",
         "audit": "audit:audit",
         "compile": "compile:compile",
@@ -116,6 +117,28 @@ class OnDemand(TyperGroup):
             if name not in self.commands:
                 self.commands[name] = _loaded(name)
         return self.commands.get(cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what is no number is said in our words."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if error.message.startswith("Input should be a valid"):
+                error.message = _number_wanted(error)
+            raise
+
+
+def _number_wanted(error: typer.BadParameter) -> str:
+    """What a number's parser says, with the text that it was given and how to write it."""
+    whole = "integer" in error.message
+    names = error.param.opts if error.param else []
+    words = [word for option in sys.argv[1:] for word in option.split("=", 1)]
+    given = next((then for word, then in pairwise(words) if word in names), "")
+    for meant in (given.replace(",", "" if whole else "."), "60000" if whole else "0.01"):
+        with suppress(ValueError):
+            (int if whole else float)(meant)
+            break
+    return f"'{given}' is not a {'whole ' * whole}number; write it as {meant}"
 
 
 def _loaded(name: str) -> Any:

@@ -85,7 +85,8 @@ def verify(recorded: RecordedOption = RECORDED, study: StudyOption = STUDY) -> N
     for problem in done.problems:
         complain(problem)
     if done.problems:
-        say(f"{len(done.problems)} problems in {recorded}")
+        count = len(done.problems)
+        say(f"{count} problem{'s' * (count > 1)} in {recorded}")
     else:
         print(f"{len(done.cells)} recorded cells are intact")
     notes = [

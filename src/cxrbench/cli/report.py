@@ -75,7 +75,7 @@ def _parts(only: list[str] | None) -> list[str]:
 
 def _read(results: Path, study: Path, recorded: Path) -> Results:
     """The tables of a build; it ends here where one of our claims no longer follows from them."""
-    from cxrbench.cli.scores import must_follow
+    from cxrbench.cli.claims import must_follow
     from cxrbench.paper.results import PRICES, Results
 
     read = Results.of_build(results, study, recorded)

@@ -75,7 +75,7 @@ def verify_recorded(root: Path, study: Study | None = None) -> Verified:
 
     UserError when there is nothing to check: a wrong folder is not intact evidence.
     """
-    if not root.is_dir() or not any(root.iterdir()):
+    if not root.is_dir() or not ((root / SUMS).exists() or any(root.rglob(RECORD))):
         raise UserError(f"{root}: nothing is recorded there; name the folder with --recorded")
     cells, signature, records = find_cells(root), read_signature(root), {}
     rows, problems = _Rows(study), list(_changed_files(root, cells))

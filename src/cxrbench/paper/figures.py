@@ -174,7 +174,7 @@ def _by_dataset(
             named.setdefault(label, handle)
         if legend := axes.get_legend():
             legend.remove()
-    place: Any = "outside lower center" if beside() > 1 else "outside upper center"
+    place: Any = f"outside {'lower' if beside() > 1 else 'upper'} center"
     figure.legend(named.values(), named.keys(), ncols=beside(), loc=place)
 
 
@@ -197,7 +197,7 @@ def points(axes: Axes, rows: pd.DataFrame, by: str, y: pd.Series, apart: float =
     offsets = np.linspace(-apart, apart, len(groups)) if len(groups) > 1 else [0.0]
     for (name, group), offset in zip(groups, offsets, strict=True):
         at, marker = y[group.index] + offset, group["marker"].iloc[0]
-        axes.hlines(at, group["ci_low"], group["ci_high"], color=group["colour"], lw=0.9)
+        axes.hlines(at, group["ci_low"], group["ci_high"], group["colour"], lw=0.9, label=f"_of {name}")
         axes.scatter(group["value"], at, 16, group["colour"], marker=marker, label=name, zorder=3)
 
 

@@ -181,7 +181,11 @@ def power_of_seeds(read: Results) -> Figure:
         axes.set(title=title, xlabel="seeds on each platform", ylim=(0, 1.04))
         axes.locator_params(axis="x", integer=True)
     panels[0].set_ylabel("power")
-    panels[-1].legend(loc="lower right", fontsize=7, labelspacing=0.2, borderaxespad=0)
+    if beside() > 1:
+        panels[-1].legend(loc="lower right", fontsize=7, labelspacing=0.2, borderaxespad=0)
+    else:  # there it would cover the curves
+        drawn = panels[-1].get_legend_handles_labels()
+        figure.legend(*drawn, loc="outside upper center", fontsize=7)
     return figure
 
 

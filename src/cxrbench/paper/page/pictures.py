@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
@@ -65,6 +65,7 @@ def page_figures(
 def picture(figure: Figure, name: str, alt: str) -> Markup:
     """``figure`` as an SVG element with ``alt``; ``name`` begins its ids, which are the page's only ones."""
     data_by_id = {f"{_MARK}{number}": data for number, data in enumerate(_data_of(figure))}
+    one_by_one = _has_whole_series(figure, data_by_id.values())
     for element_id, drawn in data_by_id.items():
         drawn.artist.set_gid(element_id)
     svg = io.StringIO()
@@ -78,7 +79,7 @@ def picture(figure: Figure, name: str, alt: str) -> Markup:
     _plain(root, name)
     for group in root.iter("g"):
         if data := data_by_id.get(group.attrib.pop("id", "")):
-            if data.series:
+            if data.series and one_by_one:
                 group.set("data-series", data.series)
             _add_titles(group, data.titles)
     left, top, width, height = map(float, root.attrib["viewBox"].split())
@@ -165,8 +166,16 @@ def _data_of(figure: Figure) -> Iterator[_Data]:
                 yield _Data(bar, series, [_joined(series, place, f"{bar.get_width():.3g}")])
 
 
+def _has_whole_series(figure: Figure, data: Iterable[_Data]) -> bool:
+    """Whether all that is drawn of a series is known to be its own, so that it can be shown alone."""
+    intervals = [drawn.series for drawn in data if isinstance(drawn.artist, LineCollection)]
+    shared = {colour for colour, name in _legend_of(figure).items() if not name}  # by several series
+    drawn = (artist for axes in figure.axes for artist in (*axes.lines, *axes.collections))
+    return all(intervals) and all(_own_name(artist) or _colour(artist) not in shared for artist in drawn)
+
+
 def _own_name(artist: Any) -> str:
-    name = str(artist.get_label())
+    name = str(artist.get_label()).removeprefix("_of ")  # of what is in no legend
     return "" if name.startswith("_") else name
 
 
