@@ -108,7 +108,7 @@ ON_80_COLUMNS = {  # every documented command that answers at once: its words
     "compare": "nih128-32px-fp32/resnet18/cpu nih128-32px-bf16/resnet18/cpu",
     "compile": "--outcomes",
     "cost decide": f"--architecture cnn {JOB}",
-    "cost mine": "convnext_tiny --images 60000 --epochs 10 --gpu-images-per-second 600",
+    "cost mine": "convnext_tiny --images 60000 --epochs 10 --gpu-speed 600",
     "cost table": CELL,
     "evaluate": f"{CELL} --replicates 20",
     "plan": "",

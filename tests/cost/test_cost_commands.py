@@ -91,7 +91,7 @@ def test_break_even_of_the_published_cases() -> None:
 
 def test_interruptions_on_spot_stand_beside_the_hours_of_the_named_gpu() -> None:
     mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10, "--why")
-    shown = unwrapped(*mine, "--gpu-images-per-second", 100)
+    shown = unwrapped(*mine, "--gpu-speed", 100)
     (said,) = re.findall(r"On spot, g5\.xlarge is expected to take (\S+) to (\S+) times these hours", shown)
     hours = 10 * (200_000 + 20_000 / 3) / 100 / 3600
     ends = [expected_hours(hours, rate, 5 / 60, 5 / 60) / hours for rate in (RATES[0], RATES[-1])]
@@ -102,7 +102,7 @@ def test_interruptions_on_spot_stand_beside_the_hours_of_the_named_gpu() -> None
 
 
 def test_a_price_for_any_network_is_one_page() -> None:
-    mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10, "--gpu-images-per-second", 100)
+    mine = ("cost", "mine", "resnet50", "--images", 200000, "--epochs", 10, "--gpu-speed", 100)
     done = must_work(*mine)
     shown = " ".join(done.stdout.split())
     assert shown.startswith("Cheapest by these estimates: ") and ENDED in shown
@@ -140,7 +140,7 @@ def test_your_speed_counts_for_every_instance_with_that_gpu_and_other_regions_ar
         60000,
         "--epochs",
         10,
-        "--gpu-images-per-second",
+        "--gpu-speed",
         250,
     )
     one, four, *_ = json.loads(must_work(*mine, "--json").stdout)
@@ -239,13 +239,13 @@ def test_three_jobs_have_hours_within_a_factor_of_two_a_disk_and_one_gpu_or_four
     ("words", "message"),
     [
         (["resnet50", "--precision", "fp8"], "--precision: unknown value 'fp8'"),
-        (["resnet50", "--gpu-images-per-second", "-5"], "-5 is no speed"),
+        (["resnet50", "--gpu-speed", "-5"], "-5 is no speed"),
         (["resnet50", "--gpu", "a100"], "a100 is an accelerator; name an instance that has it: p4d.24xl"),
         (["resnet50", "--gpu", "g5.extralarge"], "no price with instance 'g5.extralarge'"),
-        (["resnet50", "--gpu", "trn1.2xlarge", "--gpu-images-per-second", "9"], "trn1.2xlarge has no GPU"),
+        (["resnet50", "--gpu", "trn1.2xlarge", "--gpu-speed", "9"], "trn1.2xlarge has no GPU"),
         (["resnet50", "--gpu", "c7a.large"], "c7a.large has no GPU"),
         (
-            ["resnet50", "--gpu", "g4dn.xlarge", "--gpu-images-per-second", "1000", "--precision", "fp32"],
+            ["resnet50", "--gpu", "g4dn.xlarge", "--gpu-speed", "1000", "--precision", "fp32"],
             "times what the documented fp32 peak of T4 lets through: correct it; if TF32 was on",
         ),
     ],

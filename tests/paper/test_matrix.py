@@ -168,7 +168,7 @@ def test_a_build_ends_with_six_lines_of_80_columns(cells: pd.DataFrame, claimed:
     run = (~cells["state"].isin(["not run", "refused"])).sum()
     assert lines[1].startswith(f"Training runs: {run} of {len(cells)} have evidence")
     idle = set(cells["platform"]) - set(cells.loc[~cells["state"].isin(["not run", "refused"]), "platform"])
-    assert set(re.findall(r"\w+", lines[2].partition("Not run on:")[2])) == idle
+    assert set(re.findall(r"\w+", lines[2].partition("No run on:")[2])) == idle
     assert ("1 follows" in lines[4]) == claimed and "stale" not in lines[4]
 
 

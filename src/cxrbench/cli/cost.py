@@ -96,8 +96,8 @@ def cost_mine(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")],
     pixels: Annotated[int, typer.Option(min=16, max=1024, help="Side of the images.")] = 224,
     precision: Annotated[str, typer.Option(help="bf16, or fp32 (true fp32, TF32 off).")] = "bf16",
-    gpu_images_per_second: Annotated[
-        float | None, typer.Option(help="Your measured training speed on --gpu, of the whole instance.")
+    gpu_speed: Annotated[
+        float | None, typer.Option(help="Your measured training images/s on --gpu, of the whole instance.")
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(help="GPU instance to compare with. Default: the study's.")
@@ -136,7 +136,7 @@ def cost_mine(
     instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
     scored = images // 10 if scored is None else scored
     key = Network(network, pixels, precision)
-    training = Training(key, work, images, epochs, scored, instance, gpu_images_per_second)
+    training = Training(key, work, images, epochs, scored, instance, gpu_speed)
     listed = read_prices(prices)
     table = mine_table(training, of, listed, recorded)
     needed = thresholds(listed, instance, of.prices)
@@ -238,11 +238,14 @@ def cost_decide(
     ongoing: Annotated[float, typer.Option(help="USD per month of work on the second platform.")] = 0.0,
     ratio: Annotated[
         tuple[float, float] | None,
-        typer.Option(help="Your own cost ratio, Trainium over GPU, low and high: --ratio 0.8 1.1."),
+        typer.Option(metavar="LOW HIGH", help="Your own cost ratio, Trainium over GPU: --ratio 0.8 1.1."),
     ] = None,
     speeds: Annotated[
         tuple[float, float] | None,
-        typer.Option(help="Your measured training images/s on --gpu and on --trainium, whole instances."),
+        typer.Option(
+            metavar="GPU TRAINIUM",
+            help="Your measured training images/s on --gpu and on --trainium, whole instances.",
+        ),
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU instance. Default: the study's.")] = None,
     trainium: Annotated[

@@ -68,7 +68,7 @@ def when_it_pays(
                 f"images/s of {training.gpu}{at}: {two_prices(row)}."
             )
     usd, port = table["usd_high"].iloc[0], f"A port of {PORTING_USD:,.0f} USD"
-    unknown = "how many of these runs is unknown without --gpu-images-per-second"
+    unknown = "how many of these runs is unknown without --gpu-speed"
     lines.append(
         f"{port} would pay for {unknown if math.isnan(usd) else f'{PORTING_USD / usd:,.0f} such runs'}."
     )

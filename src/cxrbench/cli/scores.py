@@ -11,6 +11,7 @@ import typer
 
 from cxrbench.cli.words import (
     MAPPED,
+    RECORDED,
     RESULTS,
     JsonOption,
     TablesOption,
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
 
 SOURCE = (
-    "A cell's folder, its record.json, or predictions as Parquet or CSV. Columns: image; label_NAME (0, 1 or"
-    " empty) and score_NAME (0 to 1) for each finding; patient and split (train, val, test) if known."
+    "A cell's folder, its record.json or its recorded name, or predictions as Parquet or CSV. Columns: image;"
+    " label_NAME (0, 1 or empty) and score_NAME (0 to 1) for each finding; patient and split (train, val,"
+    " test) if known."
 )
 _SHOWN = {
     name: METRICS[name].short for name in ("average_precision", "f1", "calibration_error")
@@ -63,7 +65,10 @@ def evaluate(
     from cxrbench.common.files import write_csv
     from cxrbench.results.scoring import each_once, evaluate_cells, evaluate_files
 
-    files = list({path.resolve(): path for path in sources or []}.values())
+    named = [
+        kept if not path.exists() and (kept := RECORDED / path).is_dir() else path for path in sources or []
+    ]
+    files = list({path.resolve(): path for path in named}.values())
     if len(files) < len(sources or []):
         say("a file that is named twice is scored once")
     records = [path for path in files if path.name == "record.json"]
@@ -80,11 +85,11 @@ def evaluate(
     if as_json:
         print_json(table)
     elif not out and len(table):
-        named = next((name for name in ("source", "cell") if name in table), None)
-        if named is None or table[named].nunique() == 1:
+        by = next((name for name in ("source", "cell") if name in table), None)
+        if by is None or table[by].nunique() == 1:
             print(_in_a_terminal(table))
         else:
-            parts = (f"{name}\n{_in_a_terminal(rows)}" for name, rows in table.groupby(named, sort=False))
+            parts = (f"{name}\n{_in_a_terminal(rows)}" for name, rows in table.groupby(by, sort=False))
             print("\n\n".join(parts))
             say("To compare two sets of runs: cxrbench compare A B")
 
@@ -146,8 +151,8 @@ def power(
         list[str] | None,
         typer.Argument(
             metavar="[GROUP | A B]",
-            help="dataset/architecture/platform of a recorded spread, or its beginning (default: all); or the"
-            " two sets of runs of a pilot, as `cxrbench compare` takes them.",
+            help="dataset/architecture/platform of a recorded spread, or its first parts (default: all); or"
+            " the two sets of runs of a pilot, as `cxrbench compare` takes them.",
         ),
     ] = None,
     margin: Annotated[float, typer.Option(min=_LEAST, max=0.5, help="Margin of equivalence.")] = 0.01,

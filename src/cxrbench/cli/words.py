@@ -33,7 +33,7 @@ ProcessesOption = Annotated[
 ]
 StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
-MAPPED = "Your names of columns, as image=dicom_id,patient=subject_id"  # help of --columns
+MAPPED = "Your names of columns, as image=ID,patient=PID"  # help of --columns
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
 _LONG = 16  # characters of a word that a narrow terminal may break
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine

@@ -61,7 +61,7 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.speed is not None and not 0 < self.speed < math.inf:
-            raise UserError(f"--gpu-images-per-second: {self.speed:g} is no speed; give images per second")
+            raise UserError(f"--gpu-speed: {self.speed:g} is no speed; give images per second")
 
     @property
     def passes(self) -> float:
@@ -187,7 +187,7 @@ def _must_be_possible(training: Training, here: pd.Series) -> None:
     if training.speed and training.speed > most:
         faster = "; if TF32 was on, measure without; if it was bf16, give --precision bf16"
         raise UserError(
-            f"--gpu-images-per-second: {training.speed:g} on {training.gpu} is {training.speed / most:.3g} "
+            f"--gpu-speed: {training.speed:g} on {training.gpu} is {training.speed / most:.3g} "
             f"times what the documented {precision} peak of {gpu.name} lets through: correct it"
             f"{faster if precision == 'fp32' else ''}"
         )
