@@ -60,12 +60,6 @@ class Context:
     contrasts: pd.DataFrame | None = None
     sources: pd.DataFrame | None = None
 
-    @property
-    def is_built(self) -> bool:
-        """Whether there is any result table."""
-        tables = (self.metrics, self.cost, self.cells, self.parity, self.contrasts, self.sources)
-        return any(table is not None for table in tables)
-
 
 class InputValue(NamedTuple):
     """An input's value when the claim was made and today (equal if it has no date), and what it rests on."""

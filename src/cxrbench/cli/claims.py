@@ -77,7 +77,7 @@ def claims(
             print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
                 print(wrapped(f"{'':26} {row.why}{', where ' * bool(row.inputs)}{row.inputs}", " " * 29))
-    if not context.is_built:
+    if all(table is None for name, table in vars(context).items() if name != "prices"):
         untested = "no tables of a build, so claims about results are untested"
         say(f"{tables}: {untested}; run `make paper-from-evidence`")
     must_follow(ledger, prices)  # no table else: what a failed step leaves must not pass for its result

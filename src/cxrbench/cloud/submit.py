@@ -27,6 +27,7 @@ ENTRY = "train.py"
 # Installed in the container on top of its own PyTorch; NumPy is the container's (Neuron's compiler pins it).
 NEEDED = ("timm", "pandas", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "scikit-learn", "typer")
 _KEPT = (".py", ".gz", ".toml", ".txt")
+_LEFT_OUT = {"__pycache__", "paper", "claims"}  # of no use to a container that trains
 
 
 @dataclass(frozen=True)
@@ -215,8 +216,9 @@ def write_bundle(path: Path, study: Study, lock: Path = Path("requirements/base.
         "commit.txt": f"{head}{'-dirty' if dirty else ''}\n".encode(),
     }
     for source in PACKAGE.rglob("*"):
-        if source.is_file() and source.suffix in _KEPT and "__pycache__" not in source.parts:
-            files[f"cxrbench/{source.relative_to(PACKAGE).as_posix()}"] = source.read_bytes()
+        place = source.relative_to(PACKAGE)
+        if source.is_file() and source.suffix in _KEPT and _LEFT_OUT.isdisjoint(place.parts):
+            files[f"cxrbench/{place.as_posix()}"] = source.read_bytes()
     for recipe in study.recipes.values():
         if isinstance(weights := recipe.weights, FileWeights) and weights.file.is_file():
             files[f"weights/{weights.sha256}/{weights.file.name}"] = weights.file.read_bytes()

@@ -97,7 +97,7 @@ def what_runs_share(read: Results) -> Table:
 
 def _sides(sides: pd.Series) -> str:
     """What two settings compute in; of emulated arithmetic it is said."""
-    return " - ".join(sides.replace(ARMS)) + (" (emulated)" if (sides == PLATFORMS).all() else "")
+    return " - ".join(sides.replace(ARMS)) + (" (emulated)" if tuple(sides) == PLATFORMS else "")
 
 
 def _up_to_most(seeds: float) -> float | str:
