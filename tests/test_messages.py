@@ -88,13 +88,15 @@ def test_a_message_that_lacks_something_is_found(source: str, lacks: list[str]) 
     [
         (
             ("cost", "mine", "resnet50", "--images", "60,000"),
-            "'60,000' is not a whole number; write it as 60000",
+            "'60,000' is not a whole number; write 60000",
         ),
-        (("power", "--patients=60k"), "'60k' is not a whole number; write it as 60000"),
-        (("compare", "a", "b", "--margin", "0,02"), "'0,02' is not a number; write it as 0.02"),
+        (("power", "--patients=5k"), "'5k' is not a whole number; write digits alone, such as 60000"),
+        (("power", "--patients", "0,5"), "'0,5' is not a whole number; write digits alone, such as 60000"),
+        (("compare", "a", "b", "--margin", "0,02"), "'0,02' is not a number; write 0.02"),
+        (("cost", "decide", "--spend", "20,000"), "'20,000' is not a number; write 20000"),
     ],
 )
-def test_what_is_no_number_is_repeated_with_one_that_is(
+def test_a_malformed_number_is_quoted_with_a_remedy(
     words: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     done = cxrbench(*words, cwd=tmp_path)

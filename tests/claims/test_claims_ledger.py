@@ -85,6 +85,7 @@ OUTSIDE = {"inputs": {"a": 2, "b": {"value": 2, "from": "a table"}}}
 COMPARED = {"inputs": {"a": {"value": 4, "from": "a table"}}, "computation": "a"}
 RANGE = {"inputs": {"a": [2, 4], "b": 2}}
 OLD = {"inputs": {"p4d": P4D}, "computation": "p4d", "tolerance": 1}
+MOVED = "p4d = 32.7726 then, 21.9576 now"
 OURS, ASSUMED = OLD | {"source": "ours"}, {"assumes": "both"}
 ENDED = {"inputs": {"a": {"value": 1, "now": 0, "from": "release notes"}}, "computation": "a", "stated": 1}
 MISSING = dict.fromkeys(("computation", "stated", "tolerance", "inputs")) | {"missing": "a machine"}
@@ -118,7 +119,8 @@ NO_MORE = NO | {"inputs": {"a": {"value": True, "now": False, "from": "a notice"
         (RANGE | {"stated": {"above": 5}}, "inconsistent", {}),
         (OLD | {"stated": 32}, "stale", {"computed_low": 32.7726, "now_low": 21.957642}),
         (OLD | {"stated": 32}, "stale", {"why": "p4d = 32.7726 then, 21.9576 now; stated: 32"}),
-        (OURS | {"stated": 32}, "follows", {}),  # ours are never stale
+        (OURS | {"stated": 32}, "follows", {"why": f"{MOVED}; as stated: 32 ± 1"}),  # never stale
+        (OURS | {"stated": 34}, "does not follow", {"why": f"{MOVED}; stated: 34 ± 1"}),
         (OURS | {"stated": 22}, "does not follow", {}),
         (ENDED, "stale", {}),
         (MISSING, "not testable here", {"why": "missing: a machine"}),

@@ -6,9 +6,10 @@ file needs no torch, no Snakemake and no pydantic, and takes little more than th
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -134,11 +135,11 @@ def _number_wanted(error: typer.BadParameter) -> str:
     names = error.param.opts if error.param else []
     words = [word for option in sys.argv[1:] for word in option.split("=", 1)]
     given = next((then for word, then in pairwise(words) if word in names), "")
-    for meant in (given.replace(",", "" if whole else "."), "60000" if whole else "0.01"):
-        with suppress(ValueError):
-            (int if whole else float)(meant)
-            break
-    return f"'{given}' is not a {'whole ' * whole}number; write it as {meant}"
+    thousands = re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+", given)
+    meant = given.replace(",", "" if thousands else ".")
+    number = thousands or (not whole and re.fullmatch(r"\d+[.]\d+", meant))
+    remedy = f"write {meant}" if number else f"write digits alone, such as {'60000' if whole else '0.01'}"
+    return f"'{given}' is not a {'whole ' * whole}number; {remedy}"
 
 
 def _loaded(name: str) -> Any:
