@@ -16,13 +16,11 @@ Contender = Callable[[], float]  # runs a block; returns its images per second
 Report = Callable[[str], None]
 _TURN = 5  # blocks of a contender between its start and its end, where one at a time is alive
 _made: Made  # the contender of this process, where it is one's own
-_PROCESSES = get_context("forkserver")  # of a server that has loaded libraries and started no device
-_PROCESSES.set_forkserver_preload(["timm", "torch._dynamo"])  # not torch_xla: a platform sets it up before
 
 
 def in_own_process(work: Callable[..., Any], *arguments: Any) -> Any:
     """Return what ``work`` returns in a new process: devices and compiled graphs live as long as theirs."""
-    with ProcessPoolExecutor(1, _PROCESSES) as process:
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(work, *arguments).result()
 
 
@@ -41,7 +39,7 @@ class InProcess:
     """A contender that is made and runs in a process of its own; calling it runs a block."""
 
     def __init__(self, make: Callable[..., Made], *arguments: Any) -> None:
-        self._process = ProcessPoolExecutor(1, _PROCESSES)
+        self._process = ProcessPoolExecutor(1, get_context("spawn"))
         self._ask(_make, make, arguments)
 
     def __call__(self) -> float:
