@@ -21,7 +21,8 @@ from scipy.special import logit, ndtr
 from benchmarks.coverage import Archive, _rate_of, archive, drawn
 from cxrbench.results import simulated
 from cxrbench.statistics.auroc import Estimate, auroc
-from cxrbench.statistics.comparison import MARGIN, Verdict, difference_of, verdict_of
+from cxrbench.statistics.comparison import MARGIN, difference_of
+from cxrbench.statistics.components import Verdict, verdict_of
 from cxrbench.statistics.sample import Sample
 
 SCORED = ("nih128-32px/resnet18", "nih128-32px/convnext_pico")

@@ -20,8 +20,8 @@ from cxrbench.evidence.predictions import read_predictions
 from cxrbench.evidence.record import PREDICTIONS
 from cxrbench.results import simulated
 from cxrbench.statistics.auroc import Estimate, auroc, mean_influence
-from cxrbench.statistics.comparison import MARGIN, Verdict, difference_of, verdict_of
-from cxrbench.statistics.components import between_networks, from_reference
+from cxrbench.statistics.comparison import MARGIN, difference_of
+from cxrbench.statistics.components import Verdict, between_networks, from_reference, verdict_of
 from cxrbench.statistics.moderated import FEWEST
 from cxrbench.statistics.pilot import VarianceParts, power, variance_parts
 from cxrbench.statistics.power import Design

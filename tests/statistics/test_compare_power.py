@@ -9,7 +9,8 @@ import pytest
 from conftest import ROOT, must_fail, must_work
 from cxrbench.statistics.auroc import Estimate
 from cxrbench.statistics.compare_words import settle
-from cxrbench.statistics.comparison import Verdict, difference_of, verdict_of
+from cxrbench.statistics.comparison import difference_of
+from cxrbench.statistics.components import Verdict, verdict_of
 from cxrbench.statistics.pilot import VarianceParts, needs, power, variance_parts
 from cxrbench.statistics.power import Design
 

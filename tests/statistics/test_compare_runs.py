@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from columns import LABELS, SCORES
 from conftest import ROOT
 from cxrbench.statistics import compare_runs
-from cxrbench.statistics.comparison import Verdict, verdict_of
+from cxrbench.statistics.components import Verdict, verdict_of
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import estimate_cell
 from cxrbench.statistics.examples import predictions

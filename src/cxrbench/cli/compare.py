@@ -93,7 +93,8 @@ def compare(
     """
     from cxrbench.common.errors import UserError, suggestion
     from cxrbench.statistics.compare_scores import compare_scores
-    from cxrbench.statistics.comparison import Verdict, compare_runs
+    from cxrbench.statistics.comparison import compare_runs
+    from cxrbench.statistics.components import Verdict
 
     expect = expect and expect.replace(" ", "_")  # as it is printed
     if expect is not None and expect not in list(Verdict):

@@ -25,7 +25,8 @@ from matplotlib.figure import Figure
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import written_aside
 from cxrbench.statistics import compare_words as words
-from cxrbench.statistics.comparison import MEAN_NAMES, Comparison, Verdict
+from cxrbench.statistics.comparison import MEAN_NAMES, Comparison
+from cxrbench.statistics.components import Verdict
 
 PICTURES = (".png", ".pdf", ".svg")
 _WIDTH, _ROW, _BESIDE = 4.2, 0.22, 0.75  # inches: of the picture, of a row, of axis and legend

@@ -9,8 +9,8 @@ import pandas as pd
 
 from cxrbench.statistics.auroc import Estimate
 from cxrbench.statistics.columns import read_columns
-from cxrbench.statistics.comparison import MARGIN, Comparison, difference_of, verdict_of
-from cxrbench.statistics.components import ALPHA
+from cxrbench.statistics.comparison import MARGIN, Comparison, difference_of
+from cxrbench.statistics.components import verdict_of
 from cxrbench.statistics.errors import UserError, nearest
 from cxrbench.statistics.parity import compared_seeds
 
@@ -63,7 +63,7 @@ def compare_scores(
 
 def _row(a: dict[int, Estimate], b: dict[int, Estimate], margin: float) -> dict:
     difference = difference_of(a, b)
-    ends = [end[0] for level in (1 - 2 * ALPHA, 1 - ALPHA) for end in difference.interval(level)]
+    ends = [end[0] for end in difference.ends()]
     note, scale = None, max(abs(run.value[0]) for side in (a, b) for run in side.values())
     if min(len(a), len(b)) < 2:
         ends = [np.nan] * 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cxrbench.statistics.comparison import MEAN_NAMES, Comparison, Verdict
+from cxrbench.statistics.comparison import MEAN_NAMES, Comparison
+from cxrbench.statistics.components import Verdict
 from cxrbench.statistics.pilot import SOURCES, Needs, VarianceParts
 
 _BAR = 20  # characters of a bar that is the whole variance

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,13 @@ import pandas as pd
 
 from cxrbench.statistics.auroc import Estimate, mean_value
 from cxrbench.statistics.components import (
-    ALPHA,
     FEWEST_PATIENTS,
     MIN_SEEDS,
     Difference,
     between_networks,
     between_platforms,
     from_reference,
+    verdict_of,
 )
 from cxrbench.statistics.errors import UserError
 from cxrbench.statistics.estimates import CERTAIN, ENDPOINT, FEWEST_POSITIVE, CellEstimate, estimate
@@ -55,17 +54,6 @@ MEAN_NAMES = {
     ("all", "f1_micro"): "micro F1",
 }
 _THREADS = 2
-
-
-class Verdict(StrEnum):
-    """What the intervals of a row show."""
-
-    EQUIVALENT = "equivalent"
-    DIFFERENT = "different"
-    INCONCLUSIVE = "inconclusive"
-    CANNOT_TELL = "cannot_tell"
-    INSIDE = "inside"
-    OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
@@ -280,23 +268,6 @@ def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Diffe
     return difference
 
 
-def verdict_of(ends: Sequence[float], margin: float | None, p: float = 0.0) -> Verdict:
-    """The verdict of a row by the ``ends`` of its 90 % and 95 % intervals, NaN where there is none, and its
-    corrected ``p`` of no difference. Without a ``margin``, of a run and its reference.
-
-    >>> [str(verdict_of([-0.002, 0.004, -0.003, 0.005], margin)) for margin in (0.01, 0.003, None)]
-    ['equivalent', 'inconclusive', 'inside']
-    """
-    low90, high90, low95, high95 = ends
-    if not np.isfinite(ends).all():
-        return Verdict.CANNOT_TELL
-    if margin is None:
-        return Verdict.INSIDE if low95 <= 0 <= high95 else Verdict.OUTSIDE
-    if -margin < low90 and high90 < margin:
-        return Verdict.EQUIVALENT
-    return Verdict.DIFFERENT if (low95 > 0 or high95 < 0) and p < ALPHA else Verdict.INCONCLUSIVE
-
-
 def _rows(
     cell: CellEstimate,
     sides: Sequence[Mapping[int, Estimate]],
@@ -320,11 +291,7 @@ def _rows(
     # A finding with too few patients has no interval: its variance is a guess.
     few = cell.too_few & ~known
     judgeable = ((difference.error > 0) & ~few) | known
-    ends = [
-        np.where(judgeable, end, np.nan)
-        for level in (1 - 2 * ALPHA, 1 - ALPHA)
-        for end in difference.interval(level)
-    ]
+    ends = [np.where(judgeable, end, np.nan) for end in difference.ends()]
     fewest = len(sides[1]) if reference else min(map(len, sides))
     many = fewest > 1 and len(names) > 1
     p = np.where(known, 1.0, difference.p_among_many(fewest) if many else difference.p_different())

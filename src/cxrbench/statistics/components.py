@@ -11,6 +11,7 @@ platforms with the same seeds are compared seed by seed.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import groupby
 
 import numpy as np
@@ -59,6 +60,10 @@ class Difference:
         reach = stdtrit(self.freedom, 0.5 + level / 2) * self.error
         return self.value - reach, self.value + reach
 
+    def ends(self) -> list[np.ndarray]:
+        """Lower and upper bounds (K,) of the 90 % interval, then of the 95 % interval."""
+        return [*self.interval(1 - 2 * ALPHA), *self.interval(1 - ALPHA)]
+
     def p_different(self) -> np.ndarray:
         """Two-sided p values (K,) of "no difference"."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -86,6 +91,36 @@ class Difference:
         """The true difference (K,) whose 95 % interval would exclude zero in four of five studies."""
         beyond = stdtrit(self.freedom, 1 - ALPHA / 2)
         return np.asarray(nctdtrinc(self.freedom, 1 - POWER, beyond) * self.error)
+
+
+class Verdict(StrEnum):
+    """What the intervals of a difference show."""
+
+    EQUIVALENT = "equivalent"
+    DIFFERENT = "different"
+    INCONCLUSIVE = "inconclusive"
+    CANNOT_TELL = "cannot_tell"
+    INSIDE = "inside"
+    OUTSIDE = "outside"
+
+
+def verdict_of(ends: Sequence[float], margin: float | None, p: float = 0.0) -> Verdict:
+    """The verdict on a difference by the ``ends`` of its 90 % and 95 % intervals, NaN where there is none,
+    and its corrected ``p`` of no difference. Without a ``margin``, of a run and its reference.
+
+    Inside the margin at 90 % is two one-sided tests at 5 % (Schuirmann 1987).
+
+    >>> [str(verdict_of([-0.002, 0.004, -0.003, 0.005], margin)) for margin in (0.01, 0.003, None)]
+    ['equivalent', 'inconclusive', 'inside']
+    """
+    low90, high90, low95, high95 = ends
+    if not np.isfinite(ends).all():
+        return Verdict.CANNOT_TELL
+    if margin is None:
+        return Verdict.INSIDE if low95 <= 0 <= high95 else Verdict.OUTSIDE
+    if -margin < low90 and high90 < margin:
+        return Verdict.EQUIVALENT
+    return Verdict.DIFFERENT if (low95 > 0 or high95 < 0) and p < ALPHA else Verdict.INCONCLUSIVE
 
 
 def between_platforms(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Difference:

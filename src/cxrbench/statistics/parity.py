@@ -30,7 +30,9 @@ from cxrbench.statistics.components import (
     ALPHA,
     MIN_SEEDS,
     Difference,
+    Verdict,
     between_platforms,
+    verdict_of,
     within_platform,
 )
 from cxrbench.statistics.estimates import CellEstimate, RunT
@@ -43,6 +45,7 @@ COLUMNS = [
     *("p_different", "p_holm", "p_equivalent", "p_tost_seeds", "n_images", "n_patients"),
     *("verdict", "cause", "reason"),
 ]
+_ENDS = ("ci90_low", "ci90_high", "ci_low", "ci_high")
 # Verdicts of a pair in a table.
 _SHOWN = ((ENDPOINT, "auroc"), (MACRO, "auroc"), (EVERY, "auroc"))
 
@@ -183,6 +186,7 @@ def verdict_on(difference: Difference, margin: np.ndarray, k: int) -> dict[str, 
     """
     columns = {
         "difference": difference.value,
+        **dict(zip(_ENDS, difference.ends(), strict=True)),
         "se_patients": np.sqrt(difference.patient_variance),
         "se_seeds": np.sqrt(difference.seed_variance),
         "p_holm": difference.p_different(),
@@ -221,8 +225,6 @@ def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool)
         error = np.sqrt((influence**2).sum(axis=0))
         return means | {"difference": means["mean_a"] - means["mean_b"], "se_patients": error}
     difference = within_platform(first + second) if pair.floor else between_platforms(a, b)
-    low, high = difference.interval(0.95)
-    low90, high90 = difference.interval(1 - 2 * ALPHA)
     fewest = len(pair.cells) if pair.floor else min(len(a), len(b))
     p_different = difference.p_different()
     is_label = np.array([label in cell.sample.names for label, _ in cell.keys])
@@ -230,7 +232,7 @@ def _columns(pair: _Pair, margin: np.ndarray, cell: CellEstimate, *, bare: bool)
     p_holm[is_label] = holm(difference.p_among_many(fewest)[is_label])
     return means | {
         "difference": difference.value,
-        **{"ci_low": low, "ci_high": high, "ci90_low": low90, "ci90_high": high90},
+        **dict(zip(_ENDS, difference.ends(), strict=True)),
         "se_patients": np.sqrt(difference.patient_variance),
         "se_seeds": np.sqrt(difference.seed_variance),
         "freedom": difference.freedom,
@@ -269,11 +271,11 @@ def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
         return _judged("inconclusive", why, cause)
     if row["difference"] == 0 and row["se_patients"] == row["se_seeds"] == 0:
         return _judged("equivalent", "the same for every seed and patient")
-    different = row["p_holm"] < ALPHA
-    if row["p_equivalent"] < ALPHA:
-        return _judged("equivalent", "differs from zero, but inside the margin" if different else "")
-    if different:
-        return _judged("different")
+    verdict = verdict_of([row[name] for name in _ENDS], row["margin"], row["p_holm"])
+    if verdict is Verdict.EQUIVALENT:
+        return _judged(verdict, "differs from zero, but inside the margin" * (row["p_holm"] < ALPHA))
+    if verdict is Verdict.DIFFERENT:
+        return _judged(verdict)
     if (smallest := row["smallest_margin"]) > row["margin"]:
         why = f"too few patients or seeds: the smallest margin to be shown is {smallest:.3f}"
         return _judged("inconclusive", why, Cause.MARGIN)
@@ -283,7 +285,7 @@ def _verdict(row: dict, cause: Cause, why: str) -> dict[str, str]:
 
 
 def _judged(verdict: str, reason: str = "", cause: Cause = Cause.NONE) -> dict[str, str]:
-    return {"verdict": verdict, "cause": cause, "reason": reason}
+    return {"verdict": str(verdict), "cause": cause, "reason": reason}
 
 
 def _every(labels: list[dict]) -> dict[str, Any]:
