@@ -263,7 +263,7 @@ def of_sources(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
             f1 = recipes[group[:3]]["f1"]
             values = f1.value[np.isin(f1.seeds, rows["seed"])]
             moves.setdefault(group[:3], []).extend(abs(a - b) for a, b in combinations(values, 2))
-    moves = {group: of for group, of in moves.items() if len(of) >= 3}
+    moves = {group: of for group, of in moves.items() if of}
     ten = [of["endpoint"] for of in alone.values() if len(of["endpoint"].seeds) >= 10]
     luck = np.array([of.luck for of in ten])
     common = [(of.parts.mean(axis=0) ** 2).sum() - of.luck / len(of.seeds) for of in ten]
@@ -383,6 +383,7 @@ def priced() -> dict[str, Any]:
     return {
         **ends("preprint", *STATED),
         **ends("spot", STATED[0] * min(spot), STATED[1] * max(spot)),
+        "spot/regions": len(regions),
         "pays from": 20_000 / 12 / (1 - 0.77),  # the example's ratio
         **{"example/minutes": 60 * hours, "example/usd": hours * g5, "example/runs": 20_000 / (hours * g5)},
         **{f"published/{on.lower()}": speeds["convnext_tiny", on].max() for on in ("trn2.3xlarge", "A10G")},

@@ -43,16 +43,16 @@ SAID = {
         "With {largest/train} training images of {largest/pixels} pixels, {largest/network} (pretrained "
         "weights) reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients ({{largest/seeds}} seeds).",
-        f"If the preprint's {RATIO} are on demand, spot prices of small instances make them {SPOT} times "
-        "(trn1).",
+        f"If the preprint's {RATIO} holds on demand, spot prices in {{spot/regions}} regions make it {SPOT} "
+        "times (trn1).",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",
     ],
     "ARTIFACT.md": [  # the main claims
-        "mean AUROC at {smallest/pixels} pixels is equivalent for ResNet-18 and for ConvNeXt-Pico, with "
-        "{pico/seeds} seeds on CPUs",
-        "below {margin} mean AUROC, farthest end of the backends' {level} % intervals | {backends/far}: "
+        "mean AUROC at {smallest/pixels} pixels is equivalent, uncorrected, for ResNet-18 and ConvNeXt-Pico, "
+        "with {pico/seeds} seeds on CPUs",
+        "below {margin} mean AUROC, far end of the wider {level} % interval | {backends/far}: "
         "follows | {rebuild/seconds} s |",
         "With training data fixed, {share/patients} % of the variance of one run's mean AUROC at "
         "{smallest/pixels} pixels is the choice of the test patients.",
@@ -64,9 +64,9 @@ SAID = {
         "E10 | The {level} % interval of either network's difference ends at the margin or beyond.",
         "E9 | The {level} % interval of either network's difference ends at the margin or beyond.",
         "mean AUROC at {smallest/pixels} pixels, with {arithmetic/seeds} seeds each.",
-        "below {margin} mean AUROC, farthest end of the networks' {level} % intervals | {arithmetic/bound}: "
+        "below {margin} mean AUROC, far end of the wider {level} % interval | {precision/far}: "
         "follows | {rebuild/seconds} s |",
-        "below {margin} mean AUROC, farthest end of the precisions' {level} % intervals | {precision/far}: "
+        "below {margin} mean AUROC, far end of the wider {level} % interval | {arithmetic/bound}: "
         "follows | {rebuild/seconds} s |",
     ],
     "docs/practitioner.md": [
@@ -85,11 +85,12 @@ SAID = {
         "interval of their difference is {arithmetic/convnext_pico/low} to "
         "{arithmetic/convnext_pico/high} for convnext_pico and {arithmetic/resnet18/low} to "
         "{arithmetic/resnet18/high} for resnet18.",
-        "With about {power/needed} seeds each,",
+        "With an estimated {power/needed} seeds each,",
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
-        "Open. | In mean AUROC at {smallest/pixels} pixels, an estimated {power/needed} seeds on each",
+        "Open. | In mean AUROC at {smallest/pixels} pixels, an estimated {power/needed} seeds of Pico on "
+        "each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings of several seeds each | No, "
         "on our test patients: in {pairs/recipes/above} of them the median pair of seeds on one processor "
         "differs by more (). | "
@@ -142,10 +143,10 @@ FIXED = {  # place -> reason -> texts
                 "takes a third of a g6e.xlarge's time",
                 "takes about 60 % of the g6e's time",
                 "the p5.4xlarge a third",
-                "cost about a quarter of it",
+                "do the same job for about a quarter",
+                "the eight GPUs of a",
                 "very large: two weeks",
                 "uses one. Spot prices",
-                "the eight GPUs of a",
                 "Below 1, even a slower",
                 "RTX 3090",
             ),
@@ -190,7 +191,7 @@ FIXED = {  # place -> reason -> texts
     },
     "abstract": {
         "the power that seeds are counted for": [
-            "two equal platforms are found equivalent in four of five ConvNeXt-Pico studies"
+            "equal platforms are found equivalent in four of five ConvNeXt-Pico studies"
         ],
     },
     "Table 1": {

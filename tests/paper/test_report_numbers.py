@@ -140,7 +140,7 @@ def test_the_best_network_is_never_said_to_be_the_best_of_other_datasets() -> No
 def test_conclusions_are_made_of_the_papers_values_and_name_what_shows_them(read: Results) -> None:
     values = named_values(read)
     made = {one.topic: one for one in conclusions(values)}
-    order = ["Status", "Accuracy reached", "Cost", "Parity", "Power", "Claims"]
+    order = ["Status", "Accuracy reached", "Cost", "Parity", "Power", "Published claims"]
     others = ("Variance of one score", "Precision")  # need ten seeds, and pairs of precisions
     assert [topic for topic in made if topic not in others] == order
     pairs = read.parity.query("kind != 'noise floor' and label == 'endpoint' and metric == 'auroc'")
@@ -182,7 +182,7 @@ def seeds_of(text: str) -> int:
 def test_a_conclusion_with_an_unknown_value_is_left_out(read: Results) -> None:
     values = {key: value for key, value in named_values(read).items() if not key.startswith("parity/")}
     topics = [one.topic for one in conclusions(values)]
-    assert "Parity" not in topics and {"Status", "Cost", "Power", "Claims"} <= {*topics}
+    assert "Parity" not in topics and {"Status", "Cost", "Power", "Published claims"} <= {*topics}
     assert conclusions({}) == []
 
 

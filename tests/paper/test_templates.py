@@ -114,7 +114,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     assert "a g6e.xlarge remains the cheapest single GPU, and" in words
     for job in ("large", "very large"):
         assert usd[job, "p4d.24xlarge"] / usd[job, "g6e.xlarge"] == pytest.approx(0.25, abs=0.04)
-    assert "eight GPUs of a p4d.24xlarge cost about a quarter of it. Other regions exceed" in words
+    assert "eight GPUs of a p4d.24xlarge do the same job for about a quarter. Other regions cost" in words
     p4d = prices[(prices["instance"] == "p4d.24xlarge") & (prices["basis"] == "spot")].set_index("region")
     assert (p4d["usd_per_hour"].drop("us-east-1") > 1.8 * p4d.loc["us-east-1", "usd_per_hour"]).all()
     assert (p4d["usd_per_hour"] > 3 * p4d.loc["us-east-1", "usd_per_hour"]).sum() > 5, "several times"

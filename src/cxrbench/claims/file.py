@@ -88,7 +88,7 @@ class Measured(Strict):
 class Experiment(Strict):
     """How a reviewer sees claims, by commands. ``cell`` or ``measured`` give its cost, where known.
 
-    With ``beside`` two cells are trained again: what is said is refuted if their macro AUROC differs by more
+    With ``beside`` two cells are trained again: what is said is refuted if their mean AUROC differs by more
     than ``within``.
     """
 

@@ -208,7 +208,9 @@ class Record(RecordPart):
         driver = [f"driver {host.driver}"] if host.driver else []
         instance = [host.instance] if host.instance else []
         processor = self.processor + instructions
-        return ", ".join([*device, processor, f"{host.cores} cores", *instance, *driver, *software])
+        return ", ".join(
+            [*device, processor, f"{host.cores} core{'s' * (host.cores != 1)}", *instance, *driver, *software]
+        )
 
     @property
     def busy(self) -> bool:

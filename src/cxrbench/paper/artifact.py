@@ -133,6 +133,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
             most = max(map(abs, apart.values()))
             result += f", and at most {most:.4f} in the recorded pairs of {len(apart)} seeds"
     machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
+    machine += ", busy" * (record.busy or bool(also and also.busy))
     runs = [timing, *([also.timing] if also else [])]
     took = sum(
         one.setup_seconds + one.compile_seconds + one.train_seconds + one.evaluate_seconds for one in runs

@@ -148,10 +148,11 @@ def lines_in_groups(
     return figure, axes, y
 
 
-def first_recipes(cells: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the first dataset of each set of images, without drawn ones where others are."""
-    packed = cells.get("packed", cells["dataset"]).groupby(cells["dataset"], sort=False)
-    return real_first(rows[rows["dataset"].isin(packed.first().drop_duplicates().index)], cells)
+def first_recipes(read: Results, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first dataset of each set of images, without folds, and drawn ones where others are."""
+    packed = read.cells.assign(packed=read.cells.get("packed", read.cells["dataset"]))
+    first = packed.groupby("dataset", sort=False)["packed"].first().drop_duplicates().index
+    return real_first(read.not_set_apart(rows[rows["dataset"].isin(first)]), read.cells)
 
 
 def _by_dataset(
@@ -264,7 +265,7 @@ def cells_by_status(read: Results) -> Figure:
 
 def learning_curves(read: Results) -> Figure:
     """Draw losses by epoch, a panel per image size and a line per seed: validation thick, training thin."""
-    scored, folder = with_network(read, first_recipes(read.cells, read.ok)), read.folder / "cells"
+    scored, folder = with_network(read, first_recipes(read, read.ok)), read.folder / "cells"
     if scored.empty:
         return no_evidence("No cell has run.")
     for axes, cells in _by_dataset(read, scored, 2.1, share=False):
@@ -322,8 +323,7 @@ def auroc_per_label(read: Results) -> Figure:
     rows = with_network(read, _means(read.metrics[read.metrics["metric"] == "auroc"], read.spread))
     if rows.empty:
         return no_evidence("No cell has run.")
-    labels = [*read.findings(), MACRO]
-    rows = first_recipes(read.cells, rows[rows["label"].isin(labels)])
+    rows = first_recipes(read, rows[rows["label"].isin(labels := [*read.findings(), MACRO])])
     for axes, panel_rows in _by_dataset(read, rows, 5.6, share=True):
         points(axes, panel_rows, "network", panel_rows["label"].map(labels.index), apart=0.3)
         for at in range(0, len(labels), 2):  # a finding's points stand together

@@ -112,12 +112,12 @@ def seeds_against_platforms(read: Results) -> Figure:
         for y, kind in enumerate(kinds):
             sizes = rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
             axes.scatter(
-                sizes.clip(lower=_LEAST_DRAWN), y + rng.uniform(-0.25, 0.25, len(sizes)), 6, alpha=0.5
+                sizes.clip(lower=_LEAST_DRAWN), y + rng.uniform(-0.25, 0.25, len(sizes)), 6, "C0", alpha=0.5
             )
             axes.plot([max(sizes.median(), _LEAST_DRAWN)] * 2, [y - 0.35, y + 0.35], color="black", lw=1.5)
         if metric != "auroc":
             axes.axvline(DIFFERENCE, color="0.5", lw=0.8, ls=":")
-        axes.set(xscale="log", xlabel=f"difference in {name}")
+        axes.set(xscale="log", xlabel=f"absolute difference in {name}")
         axes.tick_params(labelbottom=True)  # below each other on a phone
     panels[0].set_yticks(range(len(kinds)), [seed_pairs.WORDS[kind] for kind in kinds])
     panels[0].invert_yaxis()
@@ -179,7 +179,7 @@ def power_of_seeds(read: Results) -> Figure:
                 )
         axes.axhline(POWER, color="0.6", lw=0.6, ls=":")
         axes.set(title=title, xlabel="seeds on each platform", ylim=(0, 1.04))
-        axes.locator_params(axis="x", integer=True)
+        axes.set_xticks(part["seeds"].unique())
     panels[0].set_ylabel("power")
     if beside() > 1:
         panels[-1].legend(loc="lower right", fontsize=7, labelspacing=0.2, borderaxespad=0)

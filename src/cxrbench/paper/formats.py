@@ -105,9 +105,9 @@ def _dollars(value: Any) -> str:
     return ",.0f" if abs(value) >= 1000 else ".4g"
 
 
-def _power(value: float) -> str:
+def scientific(value: float, decimals: int = 0) -> str:
     """``2·10^-6``, or 0."""
-    digits, _, exponent = f"{value:.0e}".partition("e")
+    digits, _, exponent = f"{value:.{decimals}e}".partition("e")
     return f"{digits}·10^{int(exponent)}" if value else "0"
 
 
@@ -146,8 +146,8 @@ KINDS = {
     "share": Kind(number=lambda value: f"{100 * value:.0f} %"),
     "gain": Kind("+.1%"),
     "rate": Kind(".1f", unit=" %"),
-    "size": Kind(".0e"),
-    "scientific": Kind(".1e"),
+    "size": Kind(number=scientific),
+    "scientific": Kind(number=partial(scientific, decimals=1)),
     "p": Kind(number=lambda value: f"{value:.2g}" if value >= _LEAST_P else f"<{_LEAST_P:g}"),
     "one": Kind(".1f"),
     "exact": Kind(".10g"),
@@ -167,7 +167,7 @@ KINDS = {
     "runs": Kind("g", unit=" runs"),
     "thousands": Kind(number=lambda value: f"{value / 1000:,.0f} k"),
     "claimed": Kind(number=_three_digits),
-    "power": Kind(number=_power),
+    "power": Kind(number=scientific),
     "needed": Kind(",.0f", none="none"),
     "about": Kind(number=lambda value: f"{round(value, -3):,.0f}"),  # of patients
     "plain": Kind(".0f"),

@@ -70,7 +70,7 @@ def claims_one_by_one(claims: pd.DataFrame) -> Table:
     columns: Columns = {
         "Id": "id",
         "Claim, in our words": ("text", claimed),
-        "Stated": ("name", stated),
+        "Tested as": ("name", stated),
         "Computed": ("name", computed),
         "Verdict": (
             "name",

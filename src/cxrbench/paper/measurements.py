@@ -27,6 +27,7 @@ from cxrbench.paper.formats import (
     WithInterval,
     listed,
     of_kinds,
+    scientific,
     table,
 )
 from cxrbench.paper.results import Results, host_in_words, read_measurements
@@ -201,7 +202,7 @@ def largest_steps(read: Results) -> Iterator[Fields]:
                 "Network": f"{network} {platform}",
                 "Machine": host_in_words(host),
                 "Update": updates[platform],
-                **{name: WithInterval(most[key], note=f"{floor[key]:.0e}") for name, key in parts.items()},
+                **{name: WithInterval(most[key], note=scientific(floor[key])) for name, key in parts.items()},
             }
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cxrbench.claims.file import read_claims
+from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.ledger import VERDICTS
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import write_text
@@ -140,7 +140,8 @@ def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
         "How": ("text", _how),
     }
     told = read_claims(ledger.CLAIMS).sources[source]
-    title = told.title if told.author == ledger.UNNAMED else f"{told.title}, by {told.author}"
+    title = told.title if told.author == ledger.UNNAMED else f"{told.title}, by {told.author.rstrip('.')}"
+    title = "Our own claims" if source == OURS else title
     return _PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
 
 

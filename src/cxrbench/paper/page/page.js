@@ -115,6 +115,7 @@
     if (!target) return;
     if (target.hidden) { field.value = ""; choose("all"); }
     for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+    for (const box of all(".scroll")) fit(box); // as cards, tables are higher
     target.scrollIntoView();
     if (target.tagName === "DETAILS") target.querySelector("summary").focus({ preventScroll: true });
   };
@@ -169,6 +170,10 @@
   for (const box of all(".scroll")) size.observe(box);
   document.addEventListener("toggle", ({ target }) => { // what is unfolded within a row may widen the table
     const box = target.closest("td") && target.closest(".scroll:not(.cards)");
-    if (box) { widths.delete(box); fit(box); }
+    if (!box) return;
+    const row = target.closest("tr"), top = row.getBoundingClientRect().top;
+    widths.delete(box);
+    fit(box);
+    scrollBy(0, row.getBoundingClientRect().top - top);
   }, true);
 })();
