@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cxrbench.cli.words import RECORDED, RESULTS, RecordedOption, must_run_here, say
+from cxrbench.cli.words import RECORDED, RESULTS, TIMED, RecordedOption, must_run_here, say
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import write_json
 from cxrbench.evidence.store import GATE, KEYS, UNFIT, Rows, differing_steps, merged, read_measured
@@ -24,7 +24,7 @@ _SPEED = (
 )
 _STEPS, _ACCELERATED_STEPS = 3, 60  # a block: there, many times the batches that a loader keeps ready
 Names = Annotated[list[str] | None, typer.Argument(help="timm names.")]
-Platform = Annotated[str, typer.Option(help="cpu, cuda or (only `train`) xla_cpu.")]
+Platform = Annotated[str, typer.Option(help="cpu or cuda; `train` also takes xla_cpu.")]
 Pixels = Annotated[int, typer.Option(min=16, help="Side of the images.")]
 Batch = Annotated[int, typer.Option(min=1, help="Images per step.")]
 Precision = Annotated[str, typer.Option(help="fp32, bf16, or tf32 on a GPU.")]
@@ -59,6 +59,13 @@ def print_numbers(row: dict[str, Any]) -> None:
             print(f"{name}: {value:.4g}")
 
 
+def must_be_timed(platform: str, allowed: tuple[str, ...]) -> None:
+    """Raise unless ``platform`` is one of these and can run here."""
+    if platform not in allowed:
+        raise typer.BadParameter(f"there is no such comparison on '{platform}'; use {', '.join(allowed)}")
+    must_run_here(platform)
+
+
 @app.command("train")
 def bench_train(
     architectures: Names = None,
@@ -77,7 +84,9 @@ def bench_train(
     """Compare the speed of our training loop with timm's and with the device's limit."""
     from benchmarks import train
 
-    must_run_here(platform)
+    must_be_timed(platform, TIMED)
+    if precision not in (known := ENTRIES[platform].precisions):
+        raise typer.BadParameter(f"{platform} has no precision '{precision}'; use {', '.join(known)}")
     rest = pixels, batch, precision, threads, blocks, steps or _steps_on(platform), fastest
     settings = [train.Setting(platform, name, *rest) for name in architectures or train.NETWORKS]
     with train.packed_phantoms(pixels, batch) as folder:
@@ -102,7 +111,7 @@ def bench_gains(
     """Measure what channels_last, fused AdamW and torch.compile gain in each precision."""
     from benchmarks import gains, train
 
-    must_run_here(platform)
+    must_be_timed(platform, ("cpu", "cuda"))
     settings = (
         train.Setting(platform, name, pixels, batch, precision, threads, blocks, _steps_on(platform))
         for name, precision in product(architectures or train.NETWORKS, ENTRIES[platform].precisions)

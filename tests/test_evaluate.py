@@ -29,7 +29,7 @@ def test_a_readable_table_a_csv_and_json(tmp_path: Path) -> None:
     by_name = must_work("evaluate", "/".join(RECORDED.parts[-5:-1]), *FEW, cwd=ROOT)
     assert by_name.stdout == done.stdout, "as `compare` takes it"
     assert "macro" in done.stdout and " to " in done.stdout and "f1_micro" in done.stdout
-    assert "Left out here, and in --out FILE.csv or --json" in done.stdout
+    assert "Not shown; --out FILE.csv and --json have them" in done.stdout
     assert "intervals of F1, sensitivity and specificity allow for the choice of thresholds" in done.stderr
     done = must_work("evaluate", RECORDED, *FEW, "--json", "--out", tmp_path / "m.csv")
     rows = pd.DataFrame(json.loads(done.stdout))

@@ -90,8 +90,20 @@ def test_a_message_that_lacks_something_is_found(source: str, lacks: list[str]) 
             ("cost", "mine", "resnet50", "--images", "60,000"),
             "'60,000' is not a whole number; write 60000",
         ),
-        (("power", "--patients=5k"), "'5k' is not a whole number; write digits alone, such as 60000"),
-        (("power", "--patients", "0,5"), "'0,5' is not a whole number; write digits alone, such as 60000"),
+        (("power", "--patients=5k"), "'5k' is not a whole number; write 5000"),
+        (("power", "--patients", "0,5"), "'0,5' is not a whole number; write digits alone"),
+        (("power", "--share", "0.1", "--share", "50%"), "'50%' is not a number; write 0.5"),
+        (("power", "--margin", "x"), "'x' is not a number; write digits alone"),
+        (("power", "--seeds", "2"), "2: give a number of at least 3"),
+        (("power", "--margin", "0.9"), "0.9: give a number of at most 0.5"),
+        (
+            ("cost", "decide", "--ratio", "0.8", "--spend", "5"),
+            "a number is missing before '--spend'; give 2",
+        ),
+        (("cost", "decide", "--ratio", "0.8"), "requires 2 arguments, LOW HIGH: Your own cost ratio"),
+        (("bench", "train", "--platform", "neuron"), "on 'neuron'; use cpu, cuda, xla_cpu"),
+        (("bench", "train", "--precision", "fp16"), "cpu has no precision 'fp16'; use fp32, bf16"),
+        (("contribute", "a/b/cpu/seed0", "--platform", "cpu"), "the cells to train or --platform, not both"),
         (("compare", "a", "b", "--margin", "0,02"), "'0,02' is not a number; write 0.02"),
         (("cost", "decide", "--spend", "20,000"), "'20,000' is not a number; write 20000"),
     ],
@@ -101,3 +113,26 @@ def test_a_malformed_number_is_quoted_with_a_remedy(
 ) -> None:
     done = cxrbench(*words, cwd=tmp_path)
     assert done.returncode == 2 and said in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("power", "a/b/cpu", "--patient-se", "0.01", "--measured-on", "500"), "leave it or a/b/cpu out"),
+        (
+            ("evaluate", "x.csv", "--columns", "a=b", "--columns", "c=d"),
+            "separate its names by commas: a=b,c=d",
+        ),
+        (("data", "get", "phantom"), "the datasets made of them are phantom-64px, phantom-32px"),
+        (("train", "nih128-32px/resnet18/cpu/seed0", "--packed", "x"), "--packed x: name the manifest.json"),
+        (("cost", "table", "."), ".: there is no record.json in it; name one, or a folder of them"),
+        (("cost", "refresh", "--dated", "2020-01-01"), "leave it out for a list that is read today"),
+    ],
+)
+def test_what_would_be_ignored_is_refused_with_a_remedy(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    for name in ("config", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = cxrbench(*words, cwd=tmp_path)
+    assert done.returncode == 1 and said in done.stderr and "reading" not in done.stderr

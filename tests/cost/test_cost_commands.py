@@ -59,7 +59,7 @@ def test_a_table_of_costs_has_its_target_its_price_and_what_is_not_charged() -> 
         (["--region", "us-est-1"], "unknown region 'us-est-1'; did you mean 'us-west-1'"),
         (["--as-of", "July"], "'July' is not a date"),
         (["--as-of", "2020-01-01"], "up to 2020-01-01: the oldest row is of"),
-        (["--target-auroc", "65"], "target AUROC is 65.0; give one between 0 and 1"),
+        (["--target-auroc", "65"], "--target-auroc 65: give a number from 0 to 1"),
         (["--runs", "0"], "give one run or more"),
     ],
 )

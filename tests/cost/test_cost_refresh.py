@@ -198,7 +198,7 @@ def test_a_catalogue_may_be_a_file_and_then_needs_its_date(table, tmp_path):
     before = table.read_bytes()
     with pytest.raises(UserError, match="add --dated YYYY-MM-DD"):
         refresh(table, write=True, price_list=str(file))
-    with pytest.raises(UserError, match="2999-01-01 is to come; name the day that the prices are of"):
+    with pytest.raises(UserError, match="2999-01-01 is in the future; name the day that the prices are of"):
         refresh(table, write=True, price_list=str(file), dated="2999-01-01")
     with pytest.raises(UserError, match=r"could not be read .*nothing\.csv.* is unchanged"):
         refresh(table, write=True, price_list=str(tmp_path / "nothing.csv"), dated=DAY)

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,6 +105,9 @@ EXTRAS = {
 }
 
 
+_USAGE: Any = typer.BadParameter.__base__  # typer has no public name for a wrong command line
+
+
 class OnDemand(TyperGroup):
     """The commands in the order of the help, each imported when it is asked for."""
 
@@ -126,20 +128,62 @@ class OnDemand(TyperGroup):
         except typer.BadParameter as error:
             if error.message.startswith("Input should be a valid"):
                 error.message = _number_wanted(error)
+            elif limit := re.match(r"Input should be (greater|less) than or equal to (.*)", error.message):
+                given = ", ".join(_given(error.param))
+                least = "at least" if limit[1] == "greater" else "at most"
+                error.message = f"{given}: give a number of {least} {limit[2]}"
             raise
+        except _USAGE as error:
+            if (name := getattr(error, "option_name", "")) and " requires " in error.message:
+                option = next((it for it in self._called(ctx).params if name in it.opts), None)
+                error.message = error.message.rstrip(".") + _values_of(option)
+            raise
+
+    def _called(self, ctx: Any) -> Any:
+        """The command that the words of the command line name."""
+        command: Any = self
+        for word in sys.argv[1:]:
+            command = getattr(command, "get_command", lambda *_: None)(ctx, word) or command
+        return command
+
+
+def _values_of(option: Any) -> str:
+    """What an option takes, after what is missing of it."""
+    if option is None:
+        return ""
+    values = option.metavar if option.nargs > 1 and option.metavar else ""
+    return f"{f', {values}' if values else ''}: {option.help}" if option.help else ""
 
 
 def _number_wanted(error: typer.BadParameter) -> str:
     """What a number's parser says, with the text that it was given and how to write it."""
     whole = "integer" in error.message
-    names = error.param.opts if error.param else []
-    words = [word for option in sys.argv[1:] for word in option.split("=", 1)]
-    given = next((then for word, then in pairwise(words) if word in names), "")
+    given = next((word for word in _given(error.param) if not _is_number(word, whole)), "")
+    if given.startswith("-"):
+        return f"a number is missing before '{given}'; give {error.param.nargs if error.param else 'one'}"
     thousands = re.fullmatch(r"[1-9]\d{0,2}(,\d{3})+", given)
     meant = given.replace(",", "" if thousands else ".")
-    number = thousands or (not whole and re.fullmatch(r"\d+[.]\d+", meant))
-    remedy = f"write {meant}" if number else f"write digits alone, such as {'60000' if whole else '0.01'}"
+    if short := re.fullmatch(r"(\d+(?:[.]\d+)?)([kKM%])", given):
+        meant = f"{float(short[1]) * {'k': 1e3, 'K': 1e3, 'M': 1e6, '%': 0.01}[short[2]]:.15g}"
+    number = _is_number(meant, whole)
+    remedy = f"write {meant}" if number else "write digits alone"
     return f"'{given}' is not a {'whole ' * whole}number; {remedy}"
+
+
+def _given(param: Any) -> Iterator[str]:
+    """The words that the command line gives an option, all of its occurrences."""
+    words = [word for option in sys.argv[1:] for word in option.split("=", 1)]
+    for at, word in enumerate(words):
+        if param and word in param.opts:
+            yield from words[at + 1 : at + 1 + param.nargs]
+
+
+def _is_number(word: str, whole: bool) -> bool:
+    try:
+        (int if whole else float)(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _loaded(name: str) -> Any:

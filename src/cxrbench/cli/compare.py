@@ -69,12 +69,14 @@ def compare(
     ] = None,
     positive_patients: Annotated[
         int,
-        typer.Option(min=1, help="Mean AUROC is over findings with so many positive test patients."),
+        typer.Option(
+            min=1, help="Mean AUROC is over findings with at least this many positive test patients."
+        ),
     ] = 10,
     expect: Annotated[
         str | None, typer.Option(help="Exit with 4 unless this is the verdict, for example equivalent.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with it all to this file too.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write everything to this file, as a page.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write the intervals as a picture (.png, .pdf, .svg) too.")
     ] = None,

@@ -183,7 +183,7 @@ def contribute(
     """Train cells on this machine and write one archive of their records to send.
 
     It says first what it will do. After an interruption (exit code 75), the
-    same command goes on. With --receive it checks such an archive instead.
+    same command continues. With --receive it checks such an archive instead.
     """
     if archive:
 
@@ -192,7 +192,9 @@ def contribute(
 
         receive(archive, study, recorded, replace, build, again if repeat else None)
         return
-    if bool(cells) == bool(platform):
+    if cells and platform:
+        raise typer.BadParameter("name the cells to train or --platform, not both")
+    if not cells and not platform:
         raise typer.BadParameter("name the cells to train, or --platform, or an archive with --receive")
     from cxrbench.cli.contributor import Contributor
 
@@ -206,5 +208,5 @@ def contribute(
         machine.work(fetch, bench_minutes)
         machine.send(out, send_log)
     except KeyboardInterrupt:
-        say("interrupted: the same command goes on from here")
+        say("interrupted: the same command continues from here")
         raise typer.Exit(75) from None

@@ -14,7 +14,7 @@ import psutil
 
 from cxrbench.cli.get import data_get, lacking_of, must_be_asked_for
 from cxrbench.cli.train import job_of, train
-from cxrbench.cli.words import RESULTS, must_run_here, ours, say, work_folder, wrapped
+from cxrbench.cli.words import RESULTS, TIMED, must_run_here, ours, say, work_folder, wrapped
 from cxrbench.common.errors import UserError, and_more
 from cxrbench.common.files import why_git_fails
 from cxrbench.evidence import contribution
@@ -37,7 +37,6 @@ from cxrbench.training.queue import fitting, in_order, minutes_of
 
 RUNS, BENCH, GRAPHS = RESULTS / "runs", RESULTS / "bench", RESULTS / "graphs"
 _SPARE = 2 << 30  # bytes of disk for checkpoints, logs and the archive
-_MEASURED = ("cpu", "cuda", "xla_cpu")  # platforms of `cxrbench bench train`
 _SHOWN = 4  # cells in a message
 _DECISIVE = ("torch", "torchvision", "timm", "numpy")  # packages whose versions are told first
 
@@ -191,7 +190,7 @@ class Contributor:
             self._collect_graphs(cell)
         end = time.monotonic() + 60 * bench_minutes
         settings = dict.fromkeys((cell.architecture, cell.dataset) for cell in self.done)
-        for architecture, dataset in settings if self.platform in _MEASURED else ():
+        for architecture, dataset in settings if self.platform in TIMED else ():
             if time.monotonic() < end:
                 recipe, pixels = self.study.recipe(dataset), self.study.dataset(dataset).pixels
                 setting = ("--pixels", pixels, "--batch", recipe.batch, "--precision", recipe.precision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +51,7 @@ def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Pat
 
     if out:
         write_csv(out, table)
+        say(f"wrote {out}")
     if as_json:
         print_json(table)
     elif not out:
@@ -113,7 +115,7 @@ def cost_mine(
     why: Annotated[bool, typer.Option("--why", help="Print what the numbers rest on too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what training a timm network takes and costs, and when Trainium would pay.
+    """Estimate how long training a timm network takes, what it costs, and when Trainium would pay.
 
     Example: cxrbench cost mine resnet50 --images 100000 --epochs 10
     """
@@ -191,8 +193,8 @@ def cost_refresh(
     from cxrbench.cost.refresh import CATALOGUE, EVERY_REGION, PRICE_LIST, refresh
 
     source = CATALOGUE if price_list == "skypilot" else price_list or PRICE_LIST
-    say(f"reading {source.replace('{region}', region)}, a large file")
-    difference, not_sold = refresh(prices, region, instances, write, source, dated)
+    reading = partial(say, f"reading {source.replace('{region}', region)}, a large file")
+    difference, not_sold = refresh(prices, region, instances, write, source, dated, reading)
     _print(difference, as_json)
     if not_sold:
         there = "any region" if region == EVERY_REGION else region
@@ -223,8 +225,10 @@ def _asked(**given: Any) -> list[Any]:
     except typer.Abort:
         if sys.stdin.isatty():  # Ctrl-C
             raise
+        typer.echo()  # after the question
         missing = [name for name, value in given.items() if value is None]
-        raise UserError("; ".join(f"--{name} is missing: {_QUESTIONS[name]}" for name in missing)) from None
+        said = "; ".join(f"--{name} is missing: {_QUESTIONS[name]}" for name in missing)
+        raise UserError(f"{said}; give these options") from None
     return [*given.values()]
 
 
@@ -263,7 +267,8 @@ def cost_decide(
 ) -> None:
     """Decide whether a port to Trainium pays, and print the arithmetic.
 
-    Options that are missing are asked for. "Port" takes a ratio of your own: --ratio, --speeds, or cells.
+    Options that are missing are asked for. The answer "Port" needs a ratio of
+    your own: --ratio, --speeds, or cells.
     """
     import pandas as pd
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cxrbench.study.recipe import PublishedWeights
 
 FetchOption = Annotated[
-    bool, typer.Option("--fetch", help="Download without a terminal too, where nobody could stop it.")
+    bool, typer.Option("--fetch", help="Download even without a terminal, where nobody can interrupt it.")
 ]
 DiscardOption = Annotated[bool, typer.Option("--discard", help="Remove downloaded archives after packing.")]
 PackedOption = Annotated[Path, typer.Option(help="Folder of packed datasets.")]
@@ -74,18 +74,20 @@ def data_get(
 ) -> None:
     """Download and pack datasets of the study, and the initial weights of their recipes.
 
-    What is here already is used. An interrupted download is continued by the
+    Files that are already here are reused. An interrupted download is continued by the
     same command.
     """
+    from cxrbench.datasets.registry import read_files
     from cxrbench.study.config import read_study
 
     command, of = f"cxrbench data get {' '.join(names)} --fetch", read_study(study)
     for name in names:
         made = [other for other, config in of.datasets.items() if config.source == name]
         if made and name not in of.datasets:
+            listed = name in {file.dataset for file in read_files(registry)}
             raise UserError(
                 f"'{name}' names files, not a dataset of {study}: the datasets made of them are "
-                f"{', '.join(made)}; `cxrbench data download {name}` gets the files alone"
+                f"{', '.join(made)}" + f"; `cxrbench data download {name}` gets the files alone" * listed
             )
     lacking = lacking_of(of, names, registry, packed)
     for name in names:

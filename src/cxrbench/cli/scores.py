@@ -52,9 +52,11 @@ def evaluate(
     ] = None,
     positive_patients: Annotated[
         int,
-        typer.Option(min=1, help="The main endpoint is over findings with so many positive test patients."),
+        typer.Option(
+            min=1, help="The main endpoint is over findings with at least this many positive test patients."
+        ),
     ] = 10,
-    columns: Annotated[str, typer.Option(help=f"{MAPPED}.")] = "",
+    columns: Annotated[list[str] | None, typer.Option(help=f"{MAPPED}.")] = None,
 ) -> None:
     """Score predictions: AUROC, F1, calibration and more, with intervals over patients.
 
@@ -71,15 +73,20 @@ def evaluate(
     files = list({path.resolve(): path for path in named}.values())
     if len(files) < len(sources or []):
         say("a file that is named twice is scored once")
+    if columns and len(columns) > 1:
+        raise UserError(f"--columns is given once; separate its names by commas: {','.join(columns)}")
     records = [path for path in files if path.name == "record.json"]
     if files and records == files and not columns:
         table, notes = evaluate_cells(records, replicates, positive_patients)
     elif files:
-        table, notes = evaluate_files(files, replicates, positive_patients, say, mapped_columns(columns))
+        table, notes = evaluate_files(
+            files, replicates, positive_patients, say, mapped_columns((columns or [""])[0])
+        )
     else:
         raise UserError("name a file of predictions, or the record.json of one or more cells")
     if out:
         write_csv(out, table)
+        say(f"wrote {out}")
     for note in each_once(notes, len(files)):
         say(wrapped(note))
     if as_json:
@@ -119,7 +126,7 @@ def _in_a_terminal(table: pd.DataFrame) -> str:
     if pooled:
         parts.append(aligned([("all findings", "(95 %)"), *pooled]))
     left = dict.fromkeys(rows["metric"][~rows["metric"].isin(["auroc", *_SHOWN]) & (rows["label"] != ALL)])
-    also = "Left out here, and in --out FILE.csv or --json: the other columns' intervals"
+    also = "Not shown; --out FILE.csv and --json have them: intervals of the other columns"
     parts.append(fill(f"{also}, {', '.join(left)}. A hyphen: undefined; the notes say why.", _WIDTH))
     return "\n\n".join(parts)
 
@@ -220,6 +227,8 @@ def power(
         size_from_pilot(sources[0], sources[1], metric, margin, seeds, patients, as_json)
         return
     group = sources[0] if sources else None
+    if group and patient_se is not None:
+        raise UserError(f"--patient-se is a spread of your own; leave it or {group} out")
     if patient_se is None:
         if seed_sd or measured_on:
             raise UserError("--seed-sd and --measured-on describe a spread of yours: add --patient-se")
@@ -251,7 +260,7 @@ def _power_in_words(table: pd.DataFrame, metric: str, group: str | None) -> list
     import pandas as pd
 
     if "dataset" not in table:
-        return [*_verdict(table, metric), "", in_columns(_readable(table), _HEADS)]
+        return [*_verdict(table, metric), "", in_columns(_readable(table), _HEADS), wrapped(_EACH)]
     if group is None and not table["drawn"].all():
         table = table[~table["drawn"]]
     run = table["dataset"] + "/" + table["architecture"] + "/" + table["platform"]
@@ -295,7 +304,7 @@ _FORMATS: dict[str, Callable[[float], str]] = {
 }
 _HEADS = {
     "patient_se": "SE over patients", "measured_on": "patients measured", "seed_sd": "SD over seeds",
-    "share": "share of seed variance", "power_at_zero": "power if equal",
+    "share": "share of seed variance that differs", "power_at_zero": "power if equal",
     "smallest_margin": "smallest margin", "seeds_needed": "seeds needed",
     "patients_needed": "patients needed",
     "seeds_to_see": "seeds to see it", "patients_to_see": "patients to see it",
@@ -306,8 +315,15 @@ _ASSUMED = (
     "Assumed: no part of the interaction of patients and runs is common to both platforms.\n"
     "`cxrbench power A B` measures what two platforms share, from three runs on each."
 )
+_EACH = "Each row assumes another share; `cxrbench power A B` measures it, from three runs on each."
 _NONE = "none suffices"
-_SAID = ("patients", "seeds", "margin", "seed_freedom")  # by the verdict; degrees of freedom only in --json
+_SAID = (
+    "patients",
+    "seeds",
+    "margin",
+    "difference",
+    "seed_freedom",
+)  # by the verdict; degrees of freedom only in --json
 _ANSWERS = ("power_at_zero", "smallest_margin", "seeds_needed", "patients_needed")
 
 

@@ -51,7 +51,7 @@ def train(
         Path | None,
         typer.Option(help="Folder of checkpoints. They are removed when the record is written."),
     ] = None,
-    log: Annotated[Path | None, typer.Option(help="File that gets the messages too.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Also write the messages to this file.")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="End with exit code 1 if the training failed.")
     ] = False,
@@ -119,7 +119,7 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: 
     from cxrbench.training.job import Job
 
     config = read_study(study)
-    recipe, folder = config.recipe(cell.dataset), packed.parent if packed else PACKED / cell.dataset
+    recipe, folder = config.recipe(cell.dataset), _packed_in(packed, cell.dataset)
     if config.dataset(cell.dataset).scored_only:
         raise UserError(f"{cell}: {cell.dataset} is only scored, its fractions have no train; see `predict`")
     if missing := weights_missing(recipe.weights):
@@ -136,6 +136,13 @@ def job_of(cell: Cell, study: Path, packed: Path | None, work: Path, processes: 
         work=cell.folder(work),
         micro_batch=limits.micro_batch or max(1, recipe.batch // limits.processes),
     )
+
+
+def _packed_in(manifest: Path | None, dataset: str) -> Path:
+    """The folder of the packed images whose ``manifest`` is given, else of ``dataset``."""
+    if manifest and manifest.name != "manifest.json":
+        raise UserError(f"--packed {manifest}: name the manifest.json of packed images")
+    return manifest.parent if manifest else PACKED / dataset
 
 
 def _results_of(out: Path, cell: Cell) -> Path | None:
@@ -172,7 +179,7 @@ def predict(
 
     named = Cell.parse(cell)
     used = platform or named.platform
-    folder = packed.parent if packed else PACKED / dataset
+    folder = _packed_in(packed, dataset)
     must_be_packed_from(read_study(study).dataset(dataset), folder, study)
     record = read_record(named.folder(results / "runs"))
     must_run_here(used, remedy="; name another with --platform")
@@ -227,7 +234,7 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
             kept = named.folder(recorded) / "predictions.parquet"
             say(f"it is recorded: cxrbench evaluate {kept} prints its scores")
         else:
-            say("nobody has recorded it either")
+            say("and no record of it exists")
         raise typer.Exit(CANNOT_RUN)
     if store.record(named) or store.refused(named):
         say(f"{named} can be trained here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,9 +36,10 @@ StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or 
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 MAPPED = "Your names of columns, as image=ID,patient=PID"  # help of --columns
 _NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
-_LONG = 16  # characters of a word that a narrow terminal may break
+_LONG = 24  # characters of a word that a narrow terminal may break
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 ANOTHER_VERDICT = 4  # exit code: not the verdict that --expect names
+TIMED = ("cpu", "cuda", "xla_cpu")  # platforms of `cxrbench bench train`
 PACKED, PRICES, RECORDED = Path("data/packed"), Path("data/prices.csv"), Path("data/recorded")
 REGISTRY, RESULTS, STUDY = Path("data/registry.csv"), Path("results"), Path("config/config.yaml")
 
@@ -112,7 +114,9 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
     shown = _laid_out(texts.drop(columns=below), numbers)
     # Where the terminal is too narrow for whole words, a table is as wide as in a file.
     least = min(COLUMNS, console.measure(shown).minimum)
-    for shown.width in range(room := max(terminal_width(), least), least - 1, -1):
+    room = max(terminal_width(), least)
+    widest = max(least, min(room, console.measure(shown).maximum))  # no wider than its texts
+    for shown.width in range(widest, least - 1, -1):
         with console.capture() as capture:
             console.print(shown)
         lines = [line.rstrip() for line in capture.get().splitlines()]
@@ -128,6 +132,7 @@ def _laid_out(texts: pd.DataFrame, numbers: Collection[str]) -> Table:
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    texts = texts.map(_at_slashes)
     for name in texts:
         longest = max(len(word) for text in (str(name), *texts[name]) for word in text.split() or [""])
         shown.add_column(
@@ -139,6 +144,17 @@ def _laid_out(texts: pd.DataFrame, numbers: Collection[str]) -> Table:
     for row in texts.itertuples(index=False):
         shown.add_row(*row)
     return shown
+
+
+def _at_slashes(text: str) -> str:
+    """A text whose long names, such as a cell's, have a line for each part that needs one."""
+    words = []
+    for word in text.split(" "):
+        line, *parts = re.split(r"(?<=[/-])", word) if len(word) > _LONG else [word]
+        for part in filter(None, parts):
+            line += part if len(line.rpartition("\n")[2] + part) <= _LONG else "\n" + part
+        words.append(line)
+    return " ".join(words)
 
 
 def _text(value: Any) -> str:

@@ -41,9 +41,9 @@ def cost_table(
     """Cost.csv for the runs in ``paths`` at the prices in the file ``prices``; with ``runs`` also
     USD of a run when so many share its compilation."""
     if target_auroc is not None and not 0 <= target_auroc <= 1:
-        raise UserError(f"target AUROC is {target_auroc}; give one between 0 and 1")
+        raise UserError(f"--target-auroc {target_auroc:g}: give a number from 0 to 1")
     if runs is not None and not 1 <= runs < math.inf:
-        raise UserError(f"{runs} runs: they share the cost of a compilation; give one run or more")
+        raise UserError(f"--runs {runs:g}: they share the cost of a compilation; give one run or more")
     table = cost_of(hours_of(_runs_of(paths, recorded), target_auroc), read_prices(prices), pricing)
     if runs is not None:
         table["usd_amortised"] = table["usd_total"] - table["usd_compile"] + table["usd_compile"] / runs
@@ -68,7 +68,11 @@ def _runs_of(paths: Iterable[Path], recorded: Path | None = None) -> list[tuple[
 
     A run is fresh if it differs from its record below ``recorded``, which follows if recipe and images agree.
     """
-    files = [file for path in paths for file in (sorted(path.rglob(RECORD)) if path.is_dir() else [path])]
+    files = []
+    for path in paths:
+        files += (found := sorted(path.rglob(RECORD)) if path.is_dir() else [path])
+        if not found:
+            raise UserError(f"{path}: there is no {RECORD} in it; name one, or a folder of them")
     evidence, runs = EvidenceStore(recorded) if recorded else None, []
     for record in map(read_record, files):
         theirs = evidence.record(Cell.parse(record.cell)) if evidence else record

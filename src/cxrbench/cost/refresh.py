@@ -10,7 +10,7 @@ written unless asked for.
 import csv
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from itertools import chain
@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 import requests
 
-from cxrbench.common.errors import UserError, nearest
+from cxrbench.common.errors import UserError, nearest, suggestion
 from cxrbench.common.files import written_aside
 from cxrbench.common.readers import iso_date, read_cells
 from cxrbench.cost.prices import BASES, COLUMNS, HARDWARE, KEY, REGIONS, newest, read_prices
@@ -45,15 +45,19 @@ def refresh(
     write: bool = False,
     price_list: str = PRICE_LIST,
     dated: str | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Today's prices of ``instances`` (None: those ``path`` has in ``region``) beside the known ones,
     and the instances that are not sold there.
 
     ``price_list`` is an address, with ``{region}`` in it for AWS's list, or a file, which needs its date
-    (``dated``). ``region`` may be :data:`EVERY_REGION` for a catalogue.
+    (``dated``). ``region`` may be :data:`EVERY_REGION` for a catalogue. ``begun`` is called before the first
+    byte is read, when all that is given has been checked.
     """
     prices = read_prices(path)
     wanted = _wanted(prices, region, instances)
+    if dated and price_list in (PRICE_LIST, CATALOGUE):
+        raise UserError("--dated is the day of a file's prices; leave it out for a list that is read today")
     if "://" not in price_list and not dated:
         raise UserError(f"{price_list} does not say of which day it is: add --dated YYYY-MM-DD")
     if region == EVERY_REGION and "{region}" in price_list:
@@ -63,7 +67,8 @@ def refresh(
     except ValueError as error:
         raise UserError(f"--dated: {error}; correct it") from None
     if as_of > max(date.today(), datetime.now(UTC).date()).isoformat():  # one may be a day ahead
-        raise UserError(f"--dated: {as_of} is to come; name the day that the prices are of")
+        raise UserError(f"--dated: {as_of} is in the future; name the day that the prices are of")
+    begun()
     with _unchanged(path):
         lines = iter(_lines(price_list.replace("{region}", region)))
         first = next(lines, "")
@@ -83,7 +88,7 @@ def refresh(
 
 def _wanted(prices: pd.DataFrame, region: str, instances: Iterable[str] | None) -> list[str]:
     if region not in (*REGIONS, EVERY_REGION):
-        raise UserError(f"unknown region '{region}'{nearest(region, REGIONS)}")
+        raise UserError(f"unknown region '{region}'{suggestion(region, [*REGIONS, EVERY_REGION])}")
     on_ec2 = prices[~prices["instance"].str.startswith("ml.")]
     if instances is None:
         return sorted(set(on_ec2.loc[on_ec2["region"].isin([region]) | (region == EVERY_REGION), "instance"]))

@@ -97,7 +97,7 @@ def _read(path: Path, by: str, columns: dict[str, str]) -> pd.DataFrame:
             f"{' and '.join(theirs.values())}; name a column for each"
         )
     if not path.is_file():
-        raise UserError(f"{path}: there is no such file; name a table with a run a row")
+        raise UserError(f"{path}: there is no such file; name a table with one run per row")
 
     def ours(names: list[str]) -> dict[str, str | None]:
         for name, kind in {by: "--by", **theirs}.items():

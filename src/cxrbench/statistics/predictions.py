@@ -197,7 +197,11 @@ def _read(
                 known = [*_IDENTITY, *_LONG, f"{LABEL}NAME", f"{SCORE}NAME"]
                 raise UserError(f"--columns {name}: there is no such column to map; use {', '.join(known)}")
             if theirs not in names:
-                twice = "; for sides that differ give --columns twice, A's first" if name in names else ""
+                twice = (
+                    "; leave {name} out, or where two sides differ give --columns twice, A's first"
+                    if name in names
+                    else ""
+                )
                 raise UserError(
                     f"{path}: there is no column {theirs} for {name}{nearest(theirs, names, 1)}; it has "
                     f"{', '.join(names[:_SHOWN])}{and_more(max(0, len(names) - _SHOWN))}{twice}"

@@ -48,7 +48,7 @@ def must_be_architectures(
     if unknown:
         shown = [f"timm knows no architecture '{name}'{nearest(name, listed)}" for name in unknown[:_SHOWN]]
         more = f"; and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-        raise UserError("\n".join(shown) + f"{more}\n{remedy}")
+        raise UserError("\n".join(shown) + f"{more}; {remedy}")
 
 
 class Plan:
