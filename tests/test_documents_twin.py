@@ -52,7 +52,7 @@ SAID = {
     "ARTIFACT.md": [  # the main claims
         "mean AUROC at {smallest/pixels} pixels is equivalent, uncorrected, for ResNet-18 and ConvNeXt-Pico, "
         "with {pico/seeds} seeds on CPUs",
-        "below {margin} mean AUROC, far end of the wider {level} % interval | {backends/far}: "
+        "below {margin} mean AUROC, far end of the backends' wider {level} % interval | {backends/far}: "
         "follows | {rebuild/seconds} s |",
         "With training data fixed, {share/patients} % of the variance of one run's mean AUROC at "
         "{smallest/pixels} pixels is the choice of the test patients.",
@@ -64,10 +64,10 @@ SAID = {
         "E10 | The {level} % interval of either network's difference ends at the margin or beyond.",
         "E9 | The {level} % interval of either network's difference ends at the margin or beyond.",
         "mean AUROC at {smallest/pixels} pixels, with {arithmetic/seeds} seeds each.",
-        "below {margin} mean AUROC, far end of the wider {level} % interval | {precision/far}: "
+        "below {margin} mean AUROC, far end of the precisions' wider {level} % interval | {precision/far}: "
         "follows | {rebuild/seconds} s |",
-        "below {margin} mean AUROC, far end of the wider {level} % interval | {arithmetic/bound}: "
-        "follows | {rebuild/seconds} s |",
+        "below {margin} mean AUROC, far end of the emulations' wider {level} % interval | "
+        "{arithmetic/bound}: follows | {rebuild/seconds} s |",
     ],
     "docs/practitioner.md": [
         "ConvNeXt-T reaches {published/trn2.3xlarge} images/s on a trn2.3xlarge and {published/a10g} on an",

@@ -326,7 +326,7 @@ def test_numbers_stand_right_and_what_all_rows_share_is_said_once(built: Path, p
     assert len(hours) >= len(made.rows) and set(made.rows["Train h"]) <= set(hours), (
         "sorted by the number itself"
     )
-    assert re.search("In all rows: .*Region us-east-1", table)
+    assert re.search("In all rows: .*Region: us-east-1", table)
     assert re.search(r"\d+ rows? that nobody has run", page)
 
 
@@ -563,6 +563,18 @@ def test_the_keyboard_reaches_the_answers_first_and_links_unfold_a_cell(opened: 
     opened.find_element("css selector", f".matrix a[href='#{CELL}']").send_keys(Keys.ENTER)
     assert folded.get_attribute("open") is not None
     assert folded.find_element("tag name", "summary") == opened.switch_to.active_element
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_link_to_a_claim_ends_at_the_claim(opened: Any, width: int) -> None:
+    address = opened.current_url
+    screen(opened, width)
+    opened.get("about:blank")
+    opened.get(f"{address}#claim_O21")
+    opened.execute_async_script(FRAMES)  # tables become cards
+    top = "return document.getElementById('claim_O21').getBoundingClientRect().top"
+    assert 0 <= opened.execute_script(top) < 450
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def seeds_against_platforms(read: Results) -> Figure:
             axes.plot([max(sizes.median(), _LEAST_DRAWN)] * 2, [y - 0.35, y + 0.35], color="black", lw=1.5)
         if metric != "auroc":
             axes.axvline(DIFFERENCE, color="0.5", lw=0.8, ls=":")
-        axes.set(xscale="log", xlabel=f"absolute difference in {name}")
+        axes.set(xscale="log", title=name, xlabel="absolute difference")
         axes.tick_params(labelbottom=True)  # below each other on a phone
     panels[0].set_yticks(range(len(kinds)), [seed_pairs.WORDS[kind] for kind in kinds])
     panels[0].invert_yaxis()
