@@ -140,7 +140,8 @@ def write_pages(out: Path) -> None:
     (out / "coverage.md").write_text(COVERAGE.format(**tables), encoding="utf-8")
     (out / "faults.md").write_text(FAULTS + markdown(faults(ROOT / "tests")), encoding="utf-8")
     (out / "api.md").write_text(api(ROOT / "src/cxrbench/statistics"), encoding="utf-8")
-    lists = [
+    lists = [contents("Start", [start := "README.md"])]
+    lists += [
         contents(
             title, list(dict.fromkeys(f"/docs/{path}" for path, _ in LINK.findall(body) if "/" not in path))
         )
@@ -148,7 +149,8 @@ def write_pages(out: Path) -> None:
     ]
     made = ["api", "coverage", "faults"]
     others = sorted(str(page.relative_to(out)) for page in out.rglob("*.md") if page.parent.name != "docs")
-    lists += [contents("Reference", [*made, *(page for page in others if Path(page).stem not in made)])]
+    placed = {start, *(f"{name}.md" for name in made)}
+    lists += [contents("Reference", [*made, *(page for page in others if page not in placed)])]
     links = []
     for name, title in BUILT.items():
         if (ROOT / name).is_file():
