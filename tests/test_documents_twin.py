@@ -89,8 +89,8 @@ SAID = {
     ],
     "Table 1": [
         "{neuron/run} of {neuron/planned} training runs on Trainium, {cuda/run} of {cuda/planned} on CUDA | "
-        "Open. | In mean AUROC at {smallest/pixels} pixels, an estimated {power/needed} seeds of Pico on "
-        "each",
+        "Open. | In mean AUROC at {smallest/pixels} pixels, if equal, an estimated {power/needed} seeds of "
+        "Pico on each",
         "show a difference of {difference} in F1? | {pairs/recipes} settings of several seeds each | No, "
         "on our test patients: in {pairs/recipes/above} of them the median pair of seeds on one processor "
         "differs by more (). | "
@@ -101,7 +101,7 @@ SAID = {
         "{precision/pairs}, after correction in {precision/corrected} ().",
         "Emulation on CPUs, {arithmetic/seeds} seeds, of neuronx-cc",
         "| Mean AUROC at {smallest/pixels} pixels is equivalent for {arithmetic/networks} ().",
-        "{backends} networks with and without XLA, on different CPUs | Mean AUROC is equivalent in "
+        "{backends} networks with and without XLA, mostly on different CPUs | Mean AUROC is equivalent in "
         "{backends/equivalent} of {backends} before correction ().",
         "Counts of the graphs of {audited} networks |",
         f"The stated {RATIO}, if on demand, becomes {SPOT} at undated spot prices.",
@@ -144,6 +144,7 @@ FIXED = {  # place -> reason -> texts
                 "takes about 60 % of the g6e's time",
                 "the p5.4xlarge a third",
                 "do the same job for about a quarter",
+                "costs 1.8 to 11 times this",
                 "the eight GPUs of a",
                 "very large: two weeks",
                 "uses one. Spot prices",

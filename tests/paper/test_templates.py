@@ -82,7 +82,8 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     assert "compared by the geometric mean of each range" in template and "The middle of" not in template
     table = jobs_table(prices, Pricing()).set_index(["job", "instance"])
     for job in ("small", "large", "very large"):
-        assert table.loc[job]["usd_middle"].idxmin() == "g6e.xlarge", job
+        usd = table.loc[job]["usd_middle"].sort_values()
+        assert [*usd.index[:2]] == ["g6e.xlarge", "g7e.2xlarge"] and usd.iloc[1] < 1.1 * usd.iloc[0], job
     hours = table["hours_middle"]
     assert 0.5 < hours["small", "g5.xlarge"] < 2 and 16 < hours["large", "g5.xlarge"] < 32
     assert 10 * 24 < hours["very large", "g5.xlarge"] < 18 * 24
@@ -104,7 +105,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     words = said()
     first = PAGE.read_text().split("<!-- begin jobs -->")[0]
     assert {*re.findall(r"\b[gp]\d\w*\b", first)} >= {"g5", "g6e", "p4d", "p5"}
-    assert "| a g6e.xlarge or a g7e.2xlarge | Again they cannot be told apart." in words
+    assert "| a g6e.xlarge or a g7e.2xlarge | Again their means are nearly equal." in words
     assert "is likely to finish the very large job within a day" in words
     usd = table["hours_middle"] * table["spot"]  # by job and instance
     single = table["accelerators"] == 1
@@ -114,10 +115,11 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     assert "a g6e.xlarge remains the cheapest single GPU, and" in words
     for job in ("large", "very large"):
         assert usd[job, "p4d.24xlarge"] / usd[job, "g6e.xlarge"] == pytest.approx(0.25, abs=0.04)
-    assert "eight GPUs of a p4d.24xlarge do the same job for about a quarter. Other regions cost" in words
+    assert "eight GPUs of a p4d.24xlarge do the same job for about a quarter. Elsewhere" in words
+    assert "Elsewhere a p4d.24xlarge costs 1.8 to 11 times this." in words
     p4d = prices[(prices["instance"] == "p4d.24xlarge") & (prices["basis"] == "spot")].set_index("region")
-    assert (p4d["usd_per_hour"].drop("us-east-1") > 1.8 * p4d.loc["us-east-1", "usd_per_hour"]).all()
-    assert (p4d["usd_per_hour"] > 3 * p4d.loc["us-east-1", "usd_per_hour"]).sum() > 5, "several times"
+    times = p4d["usd_per_hour"].drop("us-east-1") / p4d.loc["us-east-1", "usd_per_hour"]
+    assert (round(times.min(), 1), round(times.max())) == (1.8, 11)
     assert {*prices[prices["instance"].str.startswith("g7e")]["region"]} == {"us-east-1"}
     example, speeds = practitioner.SPEED, table.loc[("small", "g5.xlarge")]
     seen = 120_000 * 20 / 3600

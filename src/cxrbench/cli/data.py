@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cxrbench.datasets.registry import RemoteFile
     from cxrbench.study.config import Dataset
 
-app = typer.Typer(help="Download, check and pack datasets.", no_args_is_help=True)
+app = typer.Typer(help="Download and pack datasets.", no_args_is_help=True)
 
 RAW = Path("data/raw")
 _UNASKED = 1e9  # bytes that are downloaded without a question

@@ -109,6 +109,7 @@ def sources(read: Results) -> Table:
     rows = read.sources
     if rows.empty:
         return Table(rows)
+    rows = rows[rows["setting"] != SPLIT]  # in the table of folds
     columns: Columns = {
         "Score": ("name", lambda row: SCORES["auroc" if row.metric == ENDPOINT else row.metric]),
         "Source": ("name", _source_in_words),
