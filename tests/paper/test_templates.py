@@ -116,7 +116,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     for job in ("large", "very large"):
         assert usd[job, "p4d.24xlarge"] / usd[job, "g6e.xlarge"] == pytest.approx(0.25, abs=0.04)
     assert "eight GPUs of a p4d.24xlarge do the same job for about a quarter. Elsewhere" in words
-    assert "Elsewhere a p4d.24xlarge costs 1.8 to 11 times this." in words
+    assert "Elsewhere it costs 1.8 to 11 times this." in words
     p4d = prices[(prices["instance"] == "p4d.24xlarge") & (prices["basis"] == "spot")].set_index("region")
     times = p4d["usd_per_hour"].drop("us-east-1") / p4d.loc["us-east-1", "usd_per_hour"]
     assert (round(times.min(), 1), round(times.max())) == (1.8, 11)

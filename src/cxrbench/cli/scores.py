@@ -317,13 +317,8 @@ _ASSUMED = (
 )
 _EACH = "Each row assumes another share; `cxrbench power A B` measures it, from three runs on each."
 _NONE = "none suffices"
-_SAID = (
-    "patients",
-    "seeds",
-    "margin",
-    "difference",
-    "seed_freedom",
-)  # by the verdict; degrees of freedom only in --json
+# Said by the verdict; degrees of freedom only in --json.
+_SAID = ("patients", "seeds", "margin", "difference", "seed_freedom")
 _ANSWERS = ("power_at_zero", "smallest_margin", "seeds_needed", "patients_needed")
 
 

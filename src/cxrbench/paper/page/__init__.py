@@ -140,8 +140,8 @@ def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
         "How": ("text", _how),
     }
     told = read_claims(ledger.CLAIMS).sources[source]
-    title = told.title if told.author == ledger.UNNAMED else f"{told.title}, by {told.author.rstrip('.')}"
-    title = "Our own claims" if source == OURS else title
+    by = "" if told.author == ledger.UNNAMED else f", by {told.author.rstrip('.')}"
+    title = "Our own claims" if source == OURS else told.title + by
     return _PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
 
 
