@@ -139,3 +139,14 @@ def test_the_page_on_compare_says_how_often_a_loss_was_noticed_in_simulations() 
         shown = "{:.0f}, {:.0f} and {:.0f} %".format(*100 * of_size["rate"])
         assert [*of_size["runs"]] == [3, 5, 10] and f"{words} | {shown} |" in page
         assert (of_size["monte_carlo_error"] < 0.03).all()
+
+
+def test_the_page_on_compare_says_how_often_equal_platforms_were_found_equivalent() -> None:
+    rows = pd.read_csv(ROOT / "data/recorded/simulated/comparisons.csv")
+    equal = rows[(rows["what"] == "equivalent") & (rows["difference"] == 0)]
+    page = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
+    for runs, paired in ((3, True), (5, True), (5, False), (10, True)):
+        some = equal[(equal["runs"] == runs) & (equal["paired"] == paired)].sort_values("patients")
+        assert [*some["patients"]] == [200, 500, 2000]
+        shown = " | ".join(f"{100 * rate:.0f} %" for rate in some["rate"])
+        assert f"\n| {runs}, {'paired' if paired else 'unpaired'} | {shown} |\n" in page

@@ -83,8 +83,8 @@ SAID = {
         "{largest/patients} test patients and {share/seed} % the seed.",
         "give mean AUROC equivalent within {margin}. Over {arithmetic/seeds} seeds, the {level} % "
         "interval of their difference is {arithmetic/convnext_pico/low} to "
-        "{arithmetic/convnext_pico/high} for convnext_pico and {arithmetic/resnet18/low} to "
-        "{arithmetic/resnet18/high} for resnet18.",
+        "{arithmetic/convnext_pico/high} for ConvNeXt-Pico and {arithmetic/resnet18/low} to "
+        "{arithmetic/resnet18/high} for ResNet-18.",
         "With an estimated {power/needed} seeds each,",
     ],
     "Table 1": [

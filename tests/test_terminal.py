@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import termios
@@ -450,3 +451,16 @@ def test_claims_are_printed_by_their_names() -> None:
     assert set(re.findall(r"^(\w\d\d) ", shown, flags=re.M)) == {"O18", "P02"}
     rows = json.loads(must_work("claims", "O18", "--json").stdout)
     assert [row["id"] for row in rows] == ["O18"]
+
+
+@pytest.mark.parametrize("words", [("claims", "--json"), ("--help",), ("cost", "table", "data/recorded")])
+def test_a_reader_that_has_gone_is_told_from_a_claim_that_does_not_follow(words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)  # as `head` does
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cxrbench", *words], stdout=write, stderr=subprocess.PIPE, cwd=ROOT
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")

@@ -88,7 +88,8 @@ def test_two_cells_trained_anew_have_a_difference_and_a_bound_that_can_fail(read
     ]
     scored = replace(read, recorded=ROOT / "data/recorded", metrics=pd.DataFrame(rows))
     table = experiments(scored).set_index("")
-    assert list(table.index[table["In doubt if"] != ""]) == list(named)
+    assert list(table.index[table["In doubt if"] != ""]) == ["E1", "E5", "E9", "E10"]
+    assert table.loc["E5", "In doubt if"] == "a score is outside its tolerance"
     for name, of in named.items():
         expected = "difference in mean AUROC is +0.0010, and at most 0.0040 in the recorded pairs of 2 seeds"
         assert expected in table.loc[name, "Expected"]

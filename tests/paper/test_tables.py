@@ -336,8 +336,8 @@ def test_arms_of_a_block_are_compared_once_all_planned_seeds_are_recorded() -> N
 @pytest.mark.parametrize(
     ("ends", "networks"),
     [
-        ((0.004, 0.0049), "`convnext_pico` and `resnet18`"),
-        ((0.004, 0.006), "`convnext_pico` alone"),
+        ((0.004, 0.0049), "ConvNeXt-Pico and ResNet-18"),
+        ((0.004, 0.006), "ConvNeXt-Pico alone"),
         ((0.006, 0.006), "no network"),
     ],
 )

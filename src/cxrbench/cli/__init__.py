@@ -7,6 +7,7 @@ file needs no torch, no Snakemake and no pydantic, and takes little more than th
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,6 +90,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "sagemaker": "sagemaker:app",
     },
 }
+READER_GONE = 128 + signal.SIGPIPE  # exit code, a shell's: `cxrbench claims | head -1` refutes no claim
 ROOT = Path(__file__).parents[3]
 if (ROOT / "benchmarks").is_dir():  # they lie beside src/, outside what is installed elsewhere
     COMMANDS[list(COMMANDS)[-1]]["bench"] = "benchmarks.commands:app"
@@ -125,6 +127,9 @@ class OnDemand(TyperGroup):
         """Run the command; what is no number is said in our words."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # which the option parser would end with 1
+            _print_no_more()
+            raise typer.Exit(READER_GONE) from None
         except typer.BadParameter as error:
             if error.message.startswith("Input should be a valid"):
                 error.message = _number_wanted(error)
@@ -302,7 +307,7 @@ def with_messages() -> Iterator[None]:
             sys.stdout.flush()  # at the interpreter's end a refusal would be a traceback
     except BrokenPipeError:
         _print_no_more()
-        sys.exit(1)  # as after any command whose reader has gone
+        sys.exit(READER_GONE)
     except (UserError, OSError) as error:
         message = explained(error) if isinstance(error, OSError) else error
         if message is None and isinstance(error, OSError) and error.errno in DISK_FULL:

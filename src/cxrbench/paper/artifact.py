@@ -90,8 +90,7 @@ def experiments(read: Results) -> pd.DataFrame:
     for name, experiment in file.experiments.items():
         runs = groupby(file.ours, key=lambda claim: claim.experiment)
         ids = [[claim.id for claim in run] for shown_by, run in runs if shown_by == name]
-        result, compute, disk = _outcome(experiment, read)
-        bound = "" if experiment.within is None else f"{experiment.within:g}"
+        result, doubt, compute, disk = _outcome(experiment, read)
         row = {
             "": name,
             "Experiment": experiment.title,
@@ -102,24 +101,24 @@ def experiments(read: Results) -> pd.DataFrame:
             "Your time": f"{experiment.human_minutes:g} min",
             "Machine's time": compute,
             "Disk": disk,
-            "In doubt if": bound and f"the mean AUROC of the two differs by more than {bound}",
+            "In doubt if": doubt,
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
-    """Result with tolerance, the machine's time, and disk."""
+def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str, str]:
+    """Result with tolerance, what would cast doubt on it, the machine's time, and disk."""
     cell, measured = experiment.cell, experiment.measured
     if measured:
         disk = f"{measured.disk_mib:g} MiB" if measured.disk_mib else "none"
-        return "", f"{_duration(measured.seconds)} on {measured.where}", disk
+        return "", "", f"{_duration(measured.seconds)} on {measured.where}", disk
     if cell is None:
-        return "", "not measured", "not measured"
+        return "", "", "not measured", "not measured"
     store, packed = EvidenceStore(read.recorded), _sizes_on_disk(cell, read)
     record = store.record(cell)
     if record is None:
-        return "Recorded: not run, so there is no result yet.", NOT_RUN, packed
+        return "Recorded: not run, so there is no result yet.", "", NOT_RUN, packed
     host, timing, scores = record.host, record.timing, tolerances(cell, read.recorded)
     texts = ", ".join(f"{line.name} {line.centre:.3f} ± {line.tolerance:.3f}" for line in scores)
     result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
@@ -138,7 +137,10 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str]:
     took = sum(
         one.setup_seconds + one.compile_seconds + one.train_seconds + one.evaluate_seconds for one in runs
     )
-    return f"Recorded: {result}.", f"{_duration(took)} on {machine}", packed
+    doubt = "a score is outside its tolerance" if scores else ""
+    if experiment.within is not None:
+        doubt = f"the mean AUROC of the two differs by more than {experiment.within:g}"
+    return f"Recorded: {result}.", doubt, f"{_duration(took)} on {machine}", packed
 
 
 def _apart(cell: Cell, beside: Cell, read: Results) -> dict[int, float]:

@@ -155,10 +155,10 @@ _DECISIONS: Columns = {
 decisions = csv_table("decisions", _DECISIONS)
 
 
-@of_kinds(
-    {"Cores": "given"}
-    | dict.fromkeys(("On demand before", *(words(basis).capitalize() for basis in BASES)), "usd_hour")
-)
+_BY_BASIS = {basis: words(basis).capitalize() for basis in BASES} | {"sagemaker": "SageMaker"}
+
+
+@of_kinds({"Cores": "given"} | dict.fromkeys(("On demand before", *_BY_BASIS.values()), "usd_hour"))
 def prices_by_basis(read: Results) -> Iterator[Fields]:
     """The newest price of every instance of the region on each basis, and the oldest one on demand."""
     rows = read.table("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
@@ -177,7 +177,7 @@ def prices_by_basis(read: Results) -> Iterator[Fields]:
             "Kind": "published",
             "Region": first.region,
             "On demand before": demand[0] if len(demand) > 1 else "",
-            **{words(basis).capitalize(): priced.get(basis, [""])[-1] for basis in BASES},
+            **{head: priced.get(basis, [""])[-1] for basis, head in _BY_BASIS.items()},
         }
 
 

@@ -86,10 +86,10 @@ class Kind:
 
 
 def _finest(value: Any) -> str:
-    """The format of a difference: two digits of its interval's half-width, four decimals at least, because
-    its ends are held against a margin."""
+    """The format of a difference: two digits of its interval's half-width, four decimals at least and five
+    at most, because its ends are held against a margin."""
     half = (value.high - value.low) / 2 if isinstance(value, WithInterval) else math.nan
-    return f"+.{4 if missing(half) else max(4, decimals(half))}f"
+    return f"+.{4 if missing(half) else min(max(4, decimals(half)), 5)}f"
 
 
 def decimals(half_width: float) -> int:

@@ -84,20 +84,16 @@ def what_runs_share(read: Results) -> Table:
     sides = rows[["dataset_a", "dataset_b"]].map(lambda name: _arithmetic_of(read, name))
     columns: Columns = {
         "Network": "architecture",
-        "CPU runs in": ("name", lambda row: _sides(sides.loc[row.Index])),
+        "CPU runs in": ("name", lambda row: " - ".join(sides.loc[row.Index].replace(ARMS))),
         "Not shared": ("ratio", lambda row: WithInterval(row.share, row.share_low, row.share_high)),
-        "Power, as measured": "power_as_measured:share",
-        "Power, at worst": "power_at_worst:share",
-        "Seeds, as measured": ("count", lambda row: _up_to_most(row.as_measured)),
-        "Seeds, at worst": ("count", lambda row: _up_to_most(row.at_worst)),
+        "Power": "power_as_measured:share",
+        "Recorded": "subsets:share",
+        "Worst power": "power_at_worst:share",
+        "Seeds": ("count", lambda row: _up_to_most(row.as_measured)),
+        "Worst seeds": ("count", lambda row: _up_to_most(row.at_worst)),
     }
     shown = (rows["differs"] == PRECISION) | (sides == PLATFORMS).all(axis=1)
     return table(rows[shown].sort_values("architecture", kind="stable"), columns)
-
-
-def _sides(sides: pd.Series) -> str:
-    """What two settings compute in; of emulated arithmetic it is said."""
-    return " - ".join(sides.replace(ARMS)) + (" (emulated)" if tuple(sides) == PLATFORMS else "")
 
 
 def _up_to_most(seeds: float) -> float | str:
@@ -117,19 +113,20 @@ def most(values: pd.Series) -> float:
 
 def seeds_needed(read: Results) -> pd.DataFrame:
     """The seeds with which each pair of settings of powers.csv has a power of 80 %: ``as_measured`` and
-    ``at_worst``; ``power_*`` with the fewest seeds. Pairs of emulated arithmetic count for networks with all
-    their declared seeds."""
+    ``at_worst``; ``power_*`` and ``subsets`` with the fewest seeds. Pairs of emulated arithmetic count for
+    networks with all their declared seeds."""
     pair = ["architecture", "dataset_a", "dataset_b", "platform", "differs"]
     cases = ["as_measured", "at_worst"]
+    power = {case: f"power_{case}" for case in cases}
     curves = read.table("powers")
     whole = [*arms_compared(read)[pair[:3]].itertuples(index=False, name=None)]
     rows = []
     for names, curve in curves.groupby(pair, sort=False):
         if names[-1] == PRECISION or names[:3] in whole:
             enough = {case: curve.loc[curve[case] >= POWER, "seeds"].min() for case in cases}
-            fewest = {f"power_{case}": curve.loc[curve["seeds"].idxmin(), case] for case in cases}
-            rows.append(dict(zip(pair, names, strict=True)) | enough | fewest)
-    return pd.DataFrame(rows, columns=[*pair, *cases, *(f"power_{case}" for case in cases)])
+            fewest = curve.loc[curve["seeds"].idxmin(), [*cases, "subsets"]].rename(power)
+            rows.append(dict(zip(pair, names, strict=True)) | enough | dict(fewest))
+    return pd.DataFrame(rows, columns=[*pair, *cases, *power.values(), "subsets"])
 
 
 def seeds_to_see(read: Results) -> pd.DataFrame:

@@ -42,6 +42,11 @@ SOURCES = {
 SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
 
 
+def _in_prose(network: str) -> str:
+    """A network's name in its own paper, or timm's as code."""
+    return {"resnet18": "ResNet-18", "convnext_pico": "ConvNeXt-Pico"}.get(network, f"`{network}`")
+
+
 def pairs_drawn(read: Results) -> pd.DataFrame:
     """The pairs on real radiographs without emulated arithmetic, of AUROC the main endpoint's."""
     rows = read.pairs[~read.pairs["drawn"]]
@@ -269,10 +274,11 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     inside = [row.architecture for row in platforms.itertuples() if within(row)]
 
     def in_words(names: Iterable[str]) -> str:
-        return " and ".join(f"`{name}`" for name in names)
+        return " and ".join(map(_in_prose, names))
 
     def each(values: Iterable[str]) -> str:
-        return ", ".join(f"{value} for `{name}`" for value, name in zip(values, networks, strict=True))
+        pairs = zip(values, networks, strict=True)
+        return ", ".join(f"{value} for {_in_prose(name)}" for value, name in pairs)
 
     answer = {
         "networks": in_words(networks),
@@ -282,7 +288,7 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
         "differences": each(text(difference(row, "ci90"), "difference") for row in platforms.itertuples()),
         "intervals": " and ".join(
-            f"{text(Range(row.ci90_low, row.ci90_high), 'signed')} for `{row.architecture}`"
+            f"{text(Range(row.ci90_low, row.ci90_high), 'signed')} for {_in_prose(row.architecture)}"
             for row in platforms.itertuples()
         ),
         "beyond": each(
@@ -339,9 +345,10 @@ def precisions_of_most_seeds(read: Results) -> pd.DataFrame:
         "seeds": most,
         "pixels": read.study.dataset(sides[0]).pixels,
         "verdict": verdicts.pop() if len(verdicts) == 1 else "not all equivalent",
-        "networks": " and ".join(f"`{row.architecture}`" for row in chosen),
+        "networks": " and ".join(_in_prose(row.architecture) for row in chosen),
         "differences": ", ".join(
-            f"{text(difference(row, 'ci90'), 'difference')} for `{row.architecture}`" for row in chosen
+            f"{text(difference(row, 'ci90'), 'difference')} for {_in_prose(row.architecture)}"
+            for row in chosen
         ),
     }
     return pd.DataFrame([answer])

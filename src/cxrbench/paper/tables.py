@@ -84,15 +84,16 @@ def auroc_elsewhere(read: Results) -> Table:
     return _per_label(read, groups, "auroc")
 
 
-@of_kinds(dict.fromkeys(("Main endpoint", "All findings", "Main endpoint, each patient once"), "auroc"))
+@of_kinds(dict.fromkeys(("Main endpoint", "All findings", "Each patient once"), "auroc"))
 def main_endpoint(read: Results) -> Iterator[Fields]:
     """The main endpoint of every network beside the mean over all findings, and with each patient once."""
     for group in _real(read):
         yield {
-            "Network": " ".join(group),
+            "Dataset": group[0],
+            "Network": ", ".join(group[1:]),
             "Main endpoint": read.mean(group, "auroc", ENDPOINT),
             "All findings": read.mean(group, "auroc", MACRO),
-            "Main endpoint, each patient once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
+            "Each patient once": read.mean(group, "auroc_patient_weighted", ENDPOINT),
             _INTERVAL_OF: read.interval_of(group),
         }
 
