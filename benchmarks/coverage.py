@@ -29,6 +29,7 @@ from cxrbench.results import simulated
 from cxrbench.statistics.auroc import Estimate, auroc
 from cxrbench.statistics.components import ALPHA, between_platforms, over_seeds
 from cxrbench.statistics.estimates import areas_with_ends, interval
+from cxrbench.statistics.metrics import MACRO
 from cxrbench.statistics.moderated import FEWEST
 from cxrbench.statistics.parity import holm
 from cxrbench.statistics.sample import Sample
@@ -162,7 +163,7 @@ def simulate_intervals(
         positive = np.concatenate([patients for patients, _ in made])
         for kind in made[0][1]:
             low, high, truth = np.hstack([intervals[kind] for _, intervals in made])
-            rows += judged((kind, skill), low, high, truth, None if kind == simulated.MACRO else positive)
+            rows += judged((kind, skill), low, high, truth, None if kind == MACRO else positive)
     return pd.DataFrame(rows, columns=simulated.COVERAGE.columns)
 
 
@@ -209,7 +210,7 @@ def _intervals(sample: Sample, truth: np.ndarray) -> Intervals:
         simulated.FINDING: (*moderated[["ci_low", "ci_high"]].to_numpy().T, truth),
         simulated.FINDING_OWN: (*interval(areas.value, areas.error, areas.degrees), truth),
         simulated.FINDING_BY_IMAGE: (*interval(by_image.value, by_image.error, by_image.degrees), truth),
-        simulated.MACRO: (
+        MACRO: (
             *interval(macro.value, macro.error, macro.degrees),
             truth[estimable].mean(keepdims=True),
         ),
@@ -226,7 +227,7 @@ def simulate_verdicts(
         for statement, count in product((*simulated.ERRORS, simulated.MEAN_HOLDS), seeds):
             rate = _rate_of(np.array([study[statement, count] for study in made]))
             rows.append((statement, share, count, *rate))
-    return pd.DataFrame(rows, columns=simulated.VERDICTS.columns)
+    return pd.DataFrame(rows, columns=simulated.VERDICT_RATES.columns)
 
 
 def _compared(share: float, seeds: Sequence[int], number: int) -> dict[tuple[str, int], bool]:
@@ -290,8 +291,8 @@ def main(recorded: Path) -> None:
 
     with updated_sums(recorded):
         write_csv(recorded / simulated.COVERAGE.file, simulate_intervals(recorded))
-        write_csv(recorded / simulated.VERDICTS.file, simulate_verdicts())
-        write_csv(recorded / simulated.MEANS.file, simulate_means())
+        write_csv(recorded / simulated.VERDICT_RATES.file, simulate_verdicts())
+        write_csv(recorded / simulated.MEAN_COVERAGE.file, simulate_means())
         write_csv(recorded / simulated.COMPARISONS.file, simulate_comparisons(recorded))
         write_csv(recorded / simulated.REFERENCES.file, leave_one_out(recorded))
         write_csv(recorded / simulated.PILOTS.file, simulate_pilots(recorded))

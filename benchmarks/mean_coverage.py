@@ -29,7 +29,7 @@ from benchmarks.coverage import (
     skill_noise,
     skill_of,
 )
-from cxrbench.results.simulated import FIXED, MEAN, MEANS, ONE, SIMULATED_METRICS
+from cxrbench.results.simulated import FIXED, MEAN, MEAN_COVERAGE, ONE, SIMULATED_METRICS
 from cxrbench.statistics.components import over_seeds
 from cxrbench.statistics.estimates import CellEstimate, bounds, estimate, patients_part
 from cxrbench.statistics.metrics import WITH_THRESHOLDS
@@ -60,7 +60,7 @@ def simulate_means(studies: int = 120) -> pd.DataFrame:
     """Return one row per kind of interval, metric and band of positive patients."""
     _label_sets()  # once, for all processes
     made = drawn(_study, studies)
-    return pd.DataFrame(_rows(made, _truths(made, _prevalence())), columns=MEANS.columns)
+    return pd.DataFrame(_rows(made, _truths(made, _prevalence())), columns=MEAN_COVERAGE.columns)
 
 
 @cache

@@ -21,6 +21,7 @@ from conftest import ROOT
 from cxrbench.results import simulated
 from cxrbench.statistics.auroc import auroc, average_precision
 from cxrbench.statistics.measures import samples_f1 as f1_of_samples
+from cxrbench.statistics.metrics import MACRO
 
 RECORDED = ROOT / "data/recorded"
 
@@ -49,7 +50,7 @@ def test_recorded_coverage_and_width_keep_what_is_promised():
         assert many["rate"][many["what"] == kind].between(low, high).all()
     assert (moderated["wide"] <= 0.01).all()
     assert by_kind.loc[(simulated.FINDING, "5 to 14"), "rate"].ge(0.94).all()
-    assert by_kind.loc[(simulated.MACRO, ""), "rate"].between(0.93, 0.97).all()
+    assert by_kind.loc[(MACRO, ""), "rate"].between(0.93, 0.97).all()
     assert by_kind.loc[(simulated.FINDING_BY_IMAGE, "30 to 99"), "rate"].le(0.87).all()
 
 
@@ -66,7 +67,7 @@ def test_moderated_intervals_are_a_quarter_narrower():
 
 def test_recorded_verdicts_err_in_one_of_twenty_studies():
     """Three Monte-Carlo errors are given."""
-    rows = simulated.VERDICTS.read(RECORDED)
+    rows = simulated.VERDICT_RATES.read(RECORDED)
     errors = rows[rows["what"].isin(simulated.ERRORS)]
     assert set(errors["seeds"]) == {3, 5} and set(errors["platform_share"]) == {0.2, 0.5, 1.0}
     assert (errors["rate"] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / errors["cases"])).all()
@@ -75,7 +76,7 @@ def test_recorded_verdicts_err_in_one_of_twenty_studies():
 
 def test_recorded_means_cover_and_f1_only_with_its_thresholds_chosen_anew():
     """Within three Monte-Carlo errors; F1 and average precision may be too wide, never much too narrow."""
-    rows = simulated.MEANS.read(RECORDED)
+    rows = simulated.MEAN_COVERAGE.read(RECORDED)
     whole = rows[rows["positive_patients"] == ""].set_index(["what", "metric"])["rate"]
     refit, fixed = (whole[kind] for kind in (simulated.ONE, simulated.ONE + simulated.FIXED))
     assert pd.concat([refit, whole[simulated.MEAN]]).between(0.9, 0.99).all()
@@ -99,7 +100,7 @@ def test_true_values_are_those_of_many_images():
 @pytest.mark.slow
 def test_simulating_means_again_gives_the_recorded_table():
     again = simulate_means()
-    assert again.to_csv(index=False) == simulated.MEANS.read(RECORDED).to_csv(index=False)
+    assert again.to_csv(index=False) == simulated.MEAN_COVERAGE.read(RECORDED).to_csv(index=False)
 
 
 @pytest.mark.slow
@@ -108,7 +109,7 @@ def test_simulating_again_gives_the_recorded_table():
     rows = simulated.COVERAGE.read(RECORDED)
     again = simulate_intervals(RECORDED, skills=AUROCS[:1])
     assert again.to_csv(index=False) == rows[rows["auroc"] == str(AUROCS[0])].to_csv(index=False)
-    rows = simulated.VERDICTS.read(RECORDED)
+    rows = simulated.VERDICT_RATES.read(RECORDED)
     again = simulate_verdicts(shares=SHARES[:1], seeds=SEEDS[:1])
     same = (rows["platform_share"] == SHARES[0]) & (rows["seeds"] == SEEDS[0])
     assert again.to_csv(index=False) == rows[same].to_csv(index=False)

@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
 from cxrbench.statistics.sample import validation_of
-from cxrbench.statistics.sources import KEYS, MIN_RUNS, _halves, halved_scores, sources
+from cxrbench.statistics.sources import ESTIMATE_KEYS, MIN_RUNS, _halves, halved_scores, sources
 from synthetic import draw_predictions, network_of
 
 Runs = dict[int, tuple[CellEstimate, np.ndarray]]
@@ -86,7 +86,7 @@ def test_the_patients_part_is_that_of_new_patients() -> None:
         run = estimate_cell(study)
         halves = halved_scores(run, validation_of(study))
         parts.append((halves[..., 0] - halves[..., 1]) ** 2 / 4)
-        means.append([run.estimate.value[run.keys.index(key)] for key in KEYS])
+        means.append([run.estimate.value[run.keys.index(key)] for key in ESTIMATE_KEYS])
     over_studies = np.var(means, axis=0, ddof=1)
     assert np.mean(parts, axis=(0, 2)) == pytest.approx(over_studies, rel=0.7)  # 30 studies: error 0.26
 

@@ -35,7 +35,7 @@ from cxrbench.paper.results import (
     real_contrasts,
     seeds_of,
 )
-from cxrbench.results.pairs import PLATFORMS, PRECISION
+from cxrbench.results.pairs import EMULATED_PLATFORMS, PRECISION
 from cxrbench.statistics.components import POWER
 from cxrbench.statistics.power import DIFFERENCE
 from cxrbench.statistics.sources import SETTING
@@ -106,9 +106,9 @@ def seeds_against_platforms(read: Results) -> Figure:
     if rows.empty:
         return no_evidence("No two networks on real radiographs differ in one thing alone.")
     kinds = [kind for kind in seed_pairs.WORDS if (rows["changed"] == kind).any()]
-    figure, panels = panels_of(len(seed_pairs.SCORES), 0.7 + 0.2 * len(kinds), sharex=True, sharey=True)
+    figure, panels = panels_of(len(seed_pairs.SCORE_NAMES), 0.7 + 0.2 * len(kinds), sharex=True, sharey=True)
     rng = np.random.default_rng(0)
-    for axes, (metric, name) in zip(panels, seed_pairs.SCORES.items(), strict=True):
+    for axes, (metric, name) in zip(panels, seed_pairs.SCORE_NAMES.items(), strict=True):
         for y, kind in enumerate(kinds):
             sizes = rows.loc[(rows["changed"] == kind) & (rows["metric"] == metric), "difference"].abs()
             axes.scatter(
@@ -136,7 +136,7 @@ def variance_by_source(read: Results) -> Figure:
     for y, metric in enumerate(names):
         start = 0.0
         for row, colour, _ in styled(rows[rows["metric"] == metric].itertuples()):
-            label = seed_pairs.SOURCES[row.source] if y == 0 else None
+            label = seed_pairs.SOURCE_NAMES[row.source] if y == 0 else None
             axes.barh(y, row.fraction, left=start, height=0.55, color=colour, label=label)
             words = f"{100 * row.fraction:.0f} %" + f", SD {row.sd:.4f}" * (row.fraction > least)
             start += row.fraction
@@ -157,7 +157,7 @@ def power_of_seeds(read: Results) -> Figure:
     arithmetic = rows[["dataset_a", "dataset_b"]].map(lambda name: read.study.recipe(name).arithmetic)
     measured = {
         "shared as by two precisions": rows[rows["differs"] == PRECISION],
-        "shared as by the emulated platforms": rows[(arithmetic == PLATFORMS).all(axis=1)],
+        "shared as by the emulated platforms": rows[(arithmetic == EMULATED_PLATFORMS).all(axis=1)],
     }
     measured = {title: part for title, part in measured.items() if len(part)}
     if not measured:

@@ -7,7 +7,7 @@ from cxrbench.paper.results import Results
 from cxrbench.paper.seed_pairs import ARMS, arms_compared
 from cxrbench.results import simulated
 from cxrbench.results.literature import reproductions
-from cxrbench.results.pairs import MOST_SEEDS, PLATFORMS, PRECISION
+from cxrbench.results.pairs import EMULATED_PLATFORMS, MOST_SEEDS, PRECISION
 from cxrbench.statistics.components import POWER
 from cxrbench.statistics.estimates import ENDPOINT
 from cxrbench.statistics.metrics import METRICS, as_title
@@ -92,7 +92,7 @@ def what_runs_share(read: Results) -> Table:
         "Seeds": ("count", lambda row: _up_to_most(row.as_measured)),
         "Worst seeds": ("count", lambda row: _up_to_most(row.at_worst)),
     }
-    shown = (rows["differs"] == PRECISION) | (sides == PLATFORMS).all(axis=1)
+    shown = (rows["differs"] == PRECISION) | (sides == EMULATED_PLATFORMS).all(axis=1)
     return table(rows[shown].sort_values("architecture", kind="stable"), columns)
 
 

@@ -20,7 +20,7 @@ from cxrbench.paper.formats import (
     text,
 )
 from cxrbench.paper.results import Results, difference, seeds_of
-from cxrbench.results.pairs import ARITHMETIC, PLATFORM, PLATFORMS, PRECISION, PROCESSOR, SEED
+from cxrbench.results.pairs import ARITHMETIC, EMULATED_PLATFORMS, PLATFORM, PRECISION, PROCESSOR, SEED
 from cxrbench.statistics.folds import SPLIT
 from cxrbench.statistics.metrics import ALL, COMPARED, DEFINITIONS, ENDPOINT, METRICS, in_words
 from cxrbench.statistics.power import DIFFERENCE
@@ -33,13 +33,13 @@ WORDS = {  # of what is changed, in the order of figure and table
     **{name + more: f"{word}{more}" for name, word in _SETTINGS.items() for more in ("", AND_PROCESSOR)},
     PROCESSOR: "processor",
 }
-SOURCES = {
+SOURCE_NAMES = {
     "patients": "test patients, common to all runs",
     "patients x network": "patients x run",
     "seed": "the seed itself",
     SPLIT: "the split",
 }
-SCORES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
+SCORE_NAMES = {name: in_words(METRICS[name].label, name) for name in (*COMPARED[1:], COMPARED[0])}  # F1 first
 
 
 def _in_prose(network: str) -> str:
@@ -59,7 +59,7 @@ def pairs_drawn(read: Results) -> pd.DataFrame:
 def counts(read: Results) -> Iterator[Fields]:
     """How far two networks on real radiographs lie apart, by what is changed, against the preprint's F1."""
     rows = pairs_drawn(read)
-    for metric, score in SCORES.items():
+    for metric, score in SCORE_NAMES.items():
         for kind, words in WORDS.items():
             if len(sizes := _sizes(rows, kind, metric)):
                 above = (sizes > DIFFERENCE).sum()
@@ -116,7 +116,7 @@ def sources(read: Results) -> Table:
         return Table(rows)
     rows = rows[rows["setting"] != SPLIT]  # in the table of folds
     columns: Columns = {
-        "Score": ("name", lambda row: SCORES["auroc" if row.metric == ENDPOINT else row.metric]),
+        "Score": ("name", lambda row: SCORE_NAMES["auroc" if row.metric == ENDPOINT else row.metric]),
         "Source": ("name", _source_in_words),
         "SD": ("fine", lambda row: _deviation(row.variance)),
         "Variance": "variance:scientific",
@@ -138,7 +138,7 @@ def _fraction(row: pd.Series) -> float:
 
 
 def _source_in_words(row: pd.Series) -> str:
-    return f"{row.setting}, {row.network}" if row.source == SETTING else SOURCES[row.source]
+    return f"{row.setting}, {row.network}" if row.source == SETTING else SOURCE_NAMES[row.source]
 
 
 def over_folds(read: Results) -> Table:
@@ -148,7 +148,7 @@ def over_folds(read: Results) -> Table:
         return Table(rows)
     columns: Columns = {
         "Network": "architecture",
-        "Source": ("name", lambda row: SOURCES[row.source]),
+        "Source": ("name", lambda row: SOURCE_NAMES[row.source]),
         "SD": ("fine", lambda row: _deviation(row.variance)),
         "95 % interval": ("fine", lambda row: Range(row.low**0.5, row.high**0.5)),
         "Variance": "variance:scientific",
@@ -167,7 +167,7 @@ def shares(read: Results) -> Table:
     shown = [(METRICS[metric].label, metric) for metric in COMPARED]
     rows = rows[pd.MultiIndex.from_frame(rows[["label", "metric"]]).isin(shown)]
     columns: Columns = {
-        "Score": ("name", lambda row: SCORES[row.metric]),
+        "Score": ("name", lambda row: SCORE_NAMES[row.metric]),
         "Network and what is changed": ("name", _in_words),
         "Pairs": "pairs:plain",
         "SD of differences": "sd_of_difference:fine",
@@ -258,13 +258,13 @@ def arithmetic_of_platforms(read: Results) -> pd.DataFrame:
     arithmetic = {
         name: recipe_of.arithmetic for name in read.study.datasets if (recipe_of := read.study.recipe(name))
     }
-    of_arms = read.cells["dataset"].map(arithmetic).isin(PLATFORMS)
+    of_arms = read.cells["dataset"].map(arithmetic).isin(EMULATED_PLATFORMS)
     declared = list(read.cells.loc[of_arms, "architecture"].unique())
     compared = compared.sort_values(
         "architecture", key=lambda names: names.map(declared.index), kind="stable"
     )
     sides = compared[["dataset_a", "dataset_b"]].replace(arithmetic)
-    platforms = compared[(sides == PLATFORMS).all(axis=1)]
+    platforms = compared[(sides == EMULATED_PLATFORMS).all(axis=1)]
     if platforms.empty:
         return pd.DataFrame()
     networks = [*platforms["architecture"]]

@@ -13,12 +13,12 @@ from cxrbench.datasets.nih_table import read_nih_table, wheel_file
 from cxrbench.datasets.split import assign_split
 from cxrbench.statistics.sample import weight_blocks
 
-IMAGES, REPLICATES = 4376, 2000
+_IMAGES, _REPLICATES = 4376, 2000
 EXACT, APPROXIMATE, NONE = "the same finding", "approximate", "NIH has no such label"
 # The findings of NIH's that stand for an adjudicated one, chosen for their meaning. Airspace
 # opacity is what fills the air spaces; Atelectasis is loss of volume, so it is only in the wider union.
 _FILLED = ("Consolidation", "Infiltration", "Pneumonia", "Edema")
-COMPARISONS = (
+_COUNTERPARTS = (
     ("Pneumothorax", ("Pneumothorax",), EXACT),
     ("Nodule or mass", ("Nodule", "Mass"), EXACT),
     ("Airspace opacity", _FILLED, APPROXIMATE),
@@ -32,10 +32,10 @@ _ADJUDICATED = "adjudicated "
 def read_adjudicated() -> pd.DataFrame:
     """4,376 rows of NIH's table with four adjudicated labels, such as ``adjudicated Fracture``."""
     raw = pd.read_csv(wheel_file("google2019_nih-chest-xray-labels.csv.gz"))
-    findings = list(dict.fromkeys(name for name, _, _ in COMPARISONS))
-    if len(raw) != IMAGES or not raw[findings].isin(["YES", "NO"]).all(axis=None):
+    findings = list(dict.fromkeys(name for name, _, _ in _COUNTERPARTS))
+    if len(raw) != _IMAGES or not raw[findings].isin(["YES", "NO"]).all(axis=None):
         raise UserError(
-            f"the adjudicated labels are {len(raw)} rows, not {IMAGES} of YES or NO; reinstall "
+            f"the adjudicated labels are {len(raw)} rows, not {_IMAGES} of YES or NO; reinstall "
             "torchxrayvision with `make setup`"
         )
     adjudicated = (raw[findings] == "YES").add_prefix(_ADJUDICATED).assign(image=raw["Image Index"])
@@ -53,7 +53,7 @@ def label_noise() -> pd.DataFrame:
     codes, patients = np.unique(table["patient"].to_numpy(), return_inverse=True)
     official_test = int((assign_split(table, "official") == "test").sum())
     rows = []
-    for finding, labels, relation in COMPARISONS:
+    for finding, labels, relation in _COUNTERPARTS:
         truth = table[_ADJUDICATED + finding].to_numpy()
         called = table[list(labels)].any(axis=1).to_numpy() if labels else np.zeros(len(table), dtype=bool)
         row = {
@@ -77,7 +77,7 @@ def _measured(truth: np.ndarray, called: np.ndarray, patients: np.ndarray) -> di
     counts = (truth & called, ~truth & called, truth & ~called, ~truth & ~called)
     sums = np.column_stack([np.bincount(patients, images, clusters) for images in counts])
     values = _measures(sums.sum(axis=0, keepdims=True))
-    blocks = [_measures(weights @ sums) for weights in weight_blocks(clusters, REPLICATES, seed=0)]
+    blocks = [_measures(weights @ sums) for weights in weight_blocks(clusters, _REPLICATES, seed=0)]
     measured: dict[str, float] = {}
     for name in MEASURES:
         drawn = np.concatenate([block[name] for block in blocks])

@@ -65,7 +65,8 @@ POWER_COLUMNS = [
     *("architecture", "platform", "dataset_a", "dataset_b", "differs", "margin", "patients", "seeds"),
     *("as_measured", "at_worst", "subsets"),
 ]
-PLATFORMS, ORDERS = ("matmult_bf16", "tf32_conv"), ("fp32_reordered", "own")  # of arithmetic, declared
+EMULATED_PLATFORMS = ("matmult_bf16", "tf32_conv")  # of arithmetic, declared
+ORDERS = ("fp32_reordered", "own")  # of arithmetic, declared
 ARITHMETIC_COLUMNS = [
     *("architecture", "platform", "seeds", "n_patients", "difference", "seed_sd"),
     *("difference_of_orders", "seed_sd_of_orders", "beyond", "ci_low", "ci_high"),
@@ -184,7 +185,7 @@ def arithmetic(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping
     blocks: dict[tuple[str, str, str], dict[str, dict[int, CellEstimate]]] = {}
     for cell, scores in cells.items():
         block, arm = study.dataset(cell.dataset).block, study.recipe(cell.dataset).arithmetic
-        if block and arm in (*PLATFORMS, *ORDERS):
+        if block and arm in (*EMULATED_PLATFORMS, *ORDERS):
             arms = blocks.setdefault((block, cell.architecture, cell.platform), {})
             arms.setdefault(arm, {})[cell.seed] = scores
     datasets: dict[tuple[str | None, str], str] = {
@@ -193,11 +194,11 @@ def arithmetic(cells: Mapping[Cell, CellEstimate], study: Study, ran_on: Mapping
     }
     rows = []
     for (block, network, platform), arms in blocks.items():
-        if len(arms) == len((*PLATFORMS, *ORDERS)):
+        if len(arms) == len((*EMULATED_PLATFORMS, *ORDERS)):
             names = [f"{datasets[block, arm]}/{network}/{platform}" for arm in arms]
             shared = _on_one_processor(ran_on, names)
             seeds = sorted(shared.intersection(*arms.values()))
-            sides = [{seed: arms[arm][seed] for seed in seeds} for arm in (*PLATFORMS, *ORDERS)]
+            sides = [{seed: arms[arm][seed] for seed in seeds} for arm in (*EMULATED_PLATFORMS, *ORDERS)]
             if len(seeds) >= MIN_SEEDS:
                 rows.append({"architecture": network, "platform": platform} | _beyond(*sides))
     return pd.DataFrame(rows, columns=ARITHMETIC_COLUMNS)

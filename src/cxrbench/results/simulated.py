@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cxrbench.statistics.metrics import METRICS, PLAIN, TUNED, as_title
+from cxrbench.statistics.metrics import MACRO, METRICS, PLAIN, TUNED, as_title
 
 
 class Simulation(NamedTuple):
@@ -29,8 +29,8 @@ _RATE = ["cases", "rate", "monte_carlo_error"]
 _WIDTH = ["mean_width", "wide"]  # of the intervals; the share that is wider than WIDE
 WIDE = 0.5
 COVERAGE = Simulation("simulated/coverage.csv", ["what", "auroc", "positive_patients", *_RATE, *_WIDTH])
-VERDICTS = Simulation("simulated/verdicts.csv", ["what", "platform_share", "seeds", *_RATE])
-MEANS = Simulation("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE, *_WIDTH])
+VERDICT_RATES = Simulation("simulated/verdicts.csv", ["what", "platform_share", "seeds", *_RATE])
+MEAN_COVERAGE = Simulation("simulated/means.csv", ["what", "metric", "positive_patients", *_RATE, *_WIDTH])
 COMPARISONS = Simulation(
     "simulated/comparisons.csv",
     ["what", "difference", "runs", "paired", "patients", *_RATE, "mean_width"],
@@ -45,23 +45,24 @@ STATEMENTS = (SAID_DIFFERENT, SAID_EQUIVALENT, HOLDS)
 FEW = "5 to 14"  # in the column ``positive_patients``: findings with the fewest
 
 # labels in the column ``what``: of COVERAGE
-FINDING, FINDING_BY_IMAGE, MACRO = "finding", "finding, images as patients", "macro"
+FINDING, FINDING_BY_IMAGE = "finding", "finding, images as patients"  # and MACRO
 FINDING_OWN = "finding, variance not moderated"  # as of means and differences: CR3, effective patients
 # of real scores: with, and without, the patient who has most of the finding's variance among all of them
 FINDING_WITH, FINDING_WITHOUT = "finding, heaviest patient drawn", "finding, heaviest patient not drawn"
 REAL = "real scores"  # in the column ``auroc``: drawn with their patients from recorded networks'
-# of VERDICTS: false statements, and an interval
+# of VERDICT_RATES: false statements, and an interval
 DIFFERENT, SOME_DIFFERENT = "macro different, none is", "some finding different, none is"
 EQUIVALENT = "finding equivalent, at the margin"
 EVERY_EQUIVALENT = "every finding equivalent, one at the margin"
 MACRO_EQUIVALENT = "macro equivalent, at the margin"
 ERRORS = (DIFFERENT, SOME_DIFFERENT, EQUIVALENT, EVERY_EQUIVALENT, MACRO_EQUIVALENT)
 MEAN_HOLDS = "interval of the mean over seeds holds the truth"
-# of MEANS: each kind also with FIXED behind it, for thresholds taken as fixed
+# of MEAN_COVERAGE: each kind also with FIXED behind it, for thresholds taken as fixed
 ONE, MEAN, FIXED = "one network", "mean of three", ", thresholds fixed"
 
 
-# labels in the column ``metric`` of MEANS, by (label, metric) of a cell's table; no label: of each finding
+# labels in the column ``metric`` of MEAN_COVERAGE, by (label, metric) of a cell's table; no label: of
+# each finding
 def _titles(*names: str, single: bool = False) -> dict[tuple[str, str], str]:
     keys = [("" if single else METRICS[name].label, name) for name in names]
     return {key: as_title(*key) for key in keys}
@@ -79,7 +80,7 @@ def rates(recorded: Path) -> dict[str, pd.Series]:
     rows = COVERAGE.read(recorded)
     findings, macro = (rows[rows["what"] == label] for label in (FINDING, MACRO))
     few = findings["positive_patients"] == FEW
-    means = MEANS.read(recorded).query("positive_patients == ''").set_index("metric")
+    means = MEAN_COVERAGE.read(recorded).query("positive_patients == ''").set_index("metric")
     refit = means.loc[~means["what"].str.endswith(FIXED), "rate"]
     anew, fixed = (means.loc[means["what"] == label, "rate"] for label in (MEAN, MEAN + FIXED))
     of = {

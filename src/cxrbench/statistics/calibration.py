@@ -6,11 +6,10 @@ from scipy.stats import beta
 
 from cxrbench.statistics.sample import Sample
 
-BINS = 10
 COLUMNS = ["score", "share", "ci_low", "ci_high", "pairs", "patients"]
 
 
-def reliability(sample: Sample, bins: int = BINS) -> pd.DataFrame:
+def reliability(sample: Sample, bins: int = 10) -> pd.DataFrame:
     """Mean score and share of positives per bin, with 95 % intervals clustered by patient.
 
     All pairs of an image and a finding are pooled and cut into ``bins`` with equally many; tied scores stay

@@ -43,7 +43,7 @@ COLUMNS = [
     *("n_images", "n_patients", "n_positive", "n_findings", "note"),
 ]
 REPLICATES, MANY = 2000, 5000  # draws for the calibration error by chance; fewer from so many patients on
-EXACT = 1e-12  # of a control's macro AUROC
+_SLACK = 1e-12  # of a control's macro AUROC
 SHUFFLED = 0.9999  # level of the control's interval: a hundred sound cells should not fail by chance
 
 
@@ -291,8 +291,8 @@ def check_controls(predictions: pd.DataFrame, *, seed: int = 0) -> list[Control]
     constant, perfect = np.full_like(sample.scores, 0.5), sample.labels.astype(float)
     shuffled, reach = _macro(_shuffled(sample, seed))
     return [
-        Control("constant score", _macro(replace(sample, scores=constant))[0], 0.5 - EXACT, 0.5 + EXACT),
-        Control("label as score", _macro(replace(sample, scores=perfect))[0], 1 - EXACT, 1 + EXACT),
+        Control("constant score", _macro(replace(sample, scores=constant))[0], 0.5 - _SLACK, 0.5 + _SLACK),
+        Control("label as score", _macro(replace(sample, scores=perfect))[0], 1 - _SLACK, 1 + _SLACK),
         Control("shuffled labels", shuffled, 0.5 - reach, 0.5 + reach),
     ]
 

@@ -8,7 +8,7 @@ import pandas as pd
 from cxrbench.statistics.estimates import CellEstimate, estimate_cell
 from cxrbench.statistics.sample import Sample, Thresholds, choose_thresholds, sample_of
 
-FINDINGS = ("Edema", "Mass")
+_FINDINGS = ("Edema", "Mass")
 _POSITIVE = 0.4  # how often a patient has a finding
 
 
@@ -24,11 +24,11 @@ def predictions(run: int = 0, skill: float = 1.0, patients: int = 60) -> pd.Data
     patient = np.repeat(np.arange(patients), 2)
     table = pd.DataFrame({"image": [f"i{k:03}" for k in range(len(patient))], "patient": patient})
     table["split"] = np.where(patient < patients * 2 // 3, "test", "val")
-    labels = (truth.random((patients, len(FINDINGS))) < _POSITIVE)[patient].astype(int)
+    labels = (truth.random((patients, len(_FINDINGS))) < _POSITIVE)[patient].astype(int)
     hidden = truth.normal(size=labels.shape) + 0.5 * noise.normal(size=labels.shape)
     scores = 1 / (1 + np.exp(-hidden - skill * labels))
     for prefix, values in (("label", labels), ("score", scores.round(4))):
-        for name, column in zip(FINDINGS, values.T, strict=True):
+        for name, column in zip(_FINDINGS, values.T, strict=True):
             table[f"{prefix}_{name}"] = column
     return table
 

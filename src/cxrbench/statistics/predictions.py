@@ -21,8 +21,8 @@ from cxrbench.statistics.metrics import MEANS
 FILE = "predictions.parquet"  # in a folder of a run
 SPLITS = ("train", "val", "test")
 LABEL, SCORE = "label_", "score_"
-SEED = "seed"  # the run of a row, in a table that holds several
-_IDENTITY = ("image", "patient", "split", SEED)
+SEED_COLUMN = "seed"  # the run of a row, in a table that holds several
+_IDENTITY = ("image", "patient", "split", SEED_COLUMN)
 _LONG = ("finding", "label", "score")  # columns of a table with a row per image and finding
 _SHOWN = 3  # bad rows named in a message
 _MOST_FINDINGS = (
@@ -208,7 +208,7 @@ def _read(
                 )
         given = {theirs: name for name, theirs in mapped.items()}
         as_ours.update({name: given.get(name, name) for name in names if name in given or name not in mapped})
-        identity = {*_IDENTITY} if several else {*_IDENTITY} - {SEED}
+        identity = {*_IDENTITY} if several else {*_IDENTITY} - {SEED_COLUMN}
         if set(_LONG) <= set(as_ours.values()):
             identity |= set(_LONG)
         wanted = {
@@ -229,7 +229,7 @@ def _read(
 
 def _wide(table: pd.DataFrame, place: str, logits: bool) -> pd.DataFrame:
     """A long table with a row per image; a finding that an image has no row for is not known."""
-    key = [name for name in (SEED, "image") if name in table]
+    key = [name for name in (SEED_COLUMN, "image") if name in table]
     if "image" not in table:
         raise UserError(f"{place}: columns are missing: image; add it under this name")
     for name in (*key, "finding"):
@@ -316,9 +316,11 @@ def _complaints(table: pd.DataFrame, logits: bool = False) -> Iterator[str]:
             yield f"{name} is empty in {_rows(table, bad)}; fill it in{or_not}"
     if (bad := ~table["split"].isin(SPLITS)).any():
         yield f"split is {_rows(table, bad, 'split')}; use one of {', '.join(SPLITS)}"
-    run = [name for name in (SEED, "image") if name in table]
-    if SEED in table and (bad := pd.to_numeric(table[SEED], errors="coerce").mod(1).ne(0)).any():
-        yield f"seed is {_rows(table, bad, SEED)}; write whole numbers"
+    run = [name for name in (SEED_COLUMN, "image") if name in table]
+    if SEED_COLUMN in table:
+        seeds = pd.to_numeric(table[SEED_COLUMN], errors="coerce")
+        if (bad := seeds.mod(1).ne(0)).any():
+            yield f"seed is {_rows(table, bad, SEED_COLUMN)}; write whole numbers"
     unique = run == ["image"] and table["image"].is_unique  # the usual case, and quick
     if not unique and (bad := table.duplicated(run, keep=False)).any():
         yield f"image occurs more than once in {_rows(table, bad)}; keep one row per image"

@@ -23,7 +23,7 @@ from cxrbench.statistics.predictions import (
     FILE,
     LABEL,
     SCORE,
-    SEED,
+    SEED_COLUMN,
     checked,
     findings_of,
     labels_of,
@@ -175,11 +175,11 @@ def read_runs(
 
 def _by_seed(table: pd.DataFrame, number: int | None) -> Iterator[tuple[int | None, pd.DataFrame]]:
     """Yield the runs of one table: those of its column ``seed``, else one of this ``number``."""
-    if SEED not in table:
+    if SEED_COLUMN not in table:
         yield number, table
         return
-    for seed, rows in table.groupby(pd.to_numeric(table[SEED])):  # which may have come as text, as 0.0
-        yield int(seed), rows.drop(columns=SEED).reset_index(drop=True)
+    for seed, rows in table.groupby(pd.to_numeric(table[SEED_COLUMN])):  # which may have come as text, as 0.0
+        yield int(seed), rows.drop(columns=SEED_COLUMN).reset_index(drop=True)
 
 
 def _with_findings(table: pd.DataFrame, findings: Collection[str], place: str) -> pd.DataFrame:

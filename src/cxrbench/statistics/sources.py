@@ -41,9 +41,9 @@ SOURCE_COLUMNS = [
         "patients",
     ),
 ]
-SCORES = ("endpoint", "f1_macro")
-KEYS = ((ENDPOINT, "auroc"), ("macro", "f1_macro"))  # columns of an estimate
-PARTS = ("patients", "patients x network", "seed")
+_METRICS = ("endpoint", "f1_macro")
+ESTIMATE_KEYS = ((ENDPOINT, "auroc"), ("macro", "f1_macro"))  # columns of an estimate
+_SOURCES = ("patients", "patients x network", "seed")
 SETTING = "setting"
 
 
@@ -123,11 +123,11 @@ def sources(
     used = {name: seeds for name, seeds in runs.items() if len(seeds) >= MIN_RUNS}
     counted = {name: seeds for name, seeds in used.items() if name not in repeats}
     rows: list[dict[str, Any]] = []
-    for number, metric in enumerate(SCORES if counted else ()):
+    for number, metric in enumerate(_METRICS if counted else ()):
         parts = np.array([_parts(seeds, number) for seeds in counted.values()])
         whole = np.maximum(parts.mean(axis=0), 0).sum()
         place = {"metric": metric, "patients": _first(used).sample.n_clusters}
-        for source, variance, error in zip(PARTS, parts.mean(axis=0), _jackknife(parts), strict=True):
+        for source, variance, error in zip(_SOURCES, parts.mean(axis=0), _jackknife(parts), strict=True):
             counts = {"settings": len(counted), "runs": sum(map(len, counted.values()))}
             rows.append(place | {"source": source, "variance": variance, "error": error} | counts)
         for (setting, network), names in (blocks or {}).items():
@@ -151,7 +151,7 @@ def _scores(settings: Mapping[str, Mapping[int, tuple[CellEstimate, np.ndarray]]
 
 
 def _value(run: CellEstimate, number: int) -> float:
-    return float(run.estimate.value[run.keys.index(KEYS[number])])
+    return float(run.estimate.value[run.keys.index(ESTIMATE_KEYS[number])])
 
 
 def _between_settings(scores: np.ndarray) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _parts(seeds: Mapping[int, tuple[CellEstimate, np.ndarray]], number: int) ->
     deviation = halves - halves.mean(axis=0)
     own = float(np.nanmean((deviation[..., 0] * deviation[..., 1]).sum(axis=0)) / (len(halves) - 1))
     networks = [run.estimate for run, _ in seeds.values()]
-    column = next(iter(seeds.values()))[0].keys.index(KEYS[number])
+    column = next(iter(seeds.values()))[0].keys.index(ESTIMATE_KEYS[number])
     observed = float(seed_variance(networks)[column])
     if number == 0:  # smooth in the patients: by influence, whose error is smaller than that of halves
         luck = float(patient_sampling_variance(networks)[column])
