@@ -21,7 +21,7 @@ from benchmarks.gate import RIGHT, Kernels, Made, OfStudy, Spread, ratio, spread
 from benchmarks.train import packed_phantoms
 from cxrbench.common.files import write_csv
 from cxrbench.platforms.base import Platform
-from cxrbench.platforms.defects import KINDS, MODULES, OPERATORS, Defect, NoSuchDefect
+from cxrbench.platforms.defects import DEFECT_KINDS, MODULES, OPERATORS, Defect, NoSuchDefect
 from cxrbench.platforms.emulated import to_bf16, to_tf32
 from cxrbench.platforms.gate import TensorDifference
 from cxrbench.platforms.judged import AVERAGING, Stepped, judge
@@ -109,7 +109,7 @@ def main(out: Path, networks: list[str], seeds: int = 6) -> None:
             for precision in RIGHT:
                 spread = spread_of(made, precision)
                 head = {"network": network, "precision": precision}
-                for kind, at in product(KINDS, PLACES):
+                for kind, at in product(DEFECT_KINDS, PLACES):
                     for row in defects(made, precision, kind, at, spread):
                         rows.append(head | {"list": "defect"} | row | place)
                     write_csv(out, pd.DataFrame(rows))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, change_record, cxrbench, must_fail, must_work
-from cxrbench.evidence.store import SETTINGS, EvidenceStore, Source
+from cxrbench.evidence.store import SETTINGS, EvidenceStore, Provenance
 from cxrbench.evidence.sums import refused_measurement, write_sums
 from cxrbench.study.config import Study, read_study
 from cxrbench.study.names import Cell
@@ -46,11 +46,11 @@ def test_what_is_as_recorded_is_used_and_what_is_not_there_is_not_refused(root: 
     assert refused(root) is None and EvidenceStore(root).record(CELL)
     for nothing in (EvidenceStore(root / "nowhere"), EvidenceStore(root.parent)):
         assert nothing.refused(CELL) is None and nothing.record(CELL) is None
-        assert nothing.records() == {} and nothing.source_of(CELL, STUDY) == Source("nowhere")
+        assert nothing.records() == {} and nothing.source_of(CELL, STUDY) == Provenance("nowhere")
 
 
 def test_one_answer_says_whose_run_stands_for_a_cell(root: Path, runs: Path) -> None:
-    def source(adopted: Path | None = None, study: Study = STUDY) -> Source:
+    def source(adopted: Path | None = None, study: Study = STUDY) -> Provenance:
         return EvidenceStore(root).source_of(CELL, study, adopted)
 
     assert source().origin == "recorded" and source().record == EvidenceStore(root).record(CELL)

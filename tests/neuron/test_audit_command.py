@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT, must_fail, must_work
-from cxrbench.cli.audit import PRIOR
+from cxrbench.cli.audit import AUDIT_CAVEAT
 from cxrbench.common.errors import UserError
 from cxrbench.evidence.verify import verify_recorded
 from cxrbench.neuron.audit import audit_row, of_setting, read_audit, record_audit, survey
@@ -40,7 +40,7 @@ def test_json_has_counts_and_verdicts_and_messages_state_the_recipe(done) -> Non
     assert hrnet["instructions"] == 0 and [verdict["rule"] for verdict in hrnet["verdicts"]] == ["R8"]
     said = " ".join(run.stderr.split())
     fallback = "hrnet_w18_small: a step is not one graph: aten::upsample_nearest2d_backward"
-    for text in ("32 px, batch 4, fp32", "dead code included", "timm 1.", PRIOR, fallback):
+    for text in ("32 px, batch 4, fp32", "dead code included", "timm 1.", AUDIT_CAVEAT, fallback):
         assert text in said
     assert "Traceback" not in run.stderr
 

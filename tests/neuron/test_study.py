@@ -22,12 +22,13 @@ from cxrbench.evidence.compiled import (
     keep_compiled,
     read_compiled,
 )
+from cxrbench.evidence.expected import NOT_RUN
 from cxrbench.evidence.record import Failure
 from cxrbench.neuron import capture
 from cxrbench.neuron.campaign import dump_steps
 from cxrbench.neuron.capture import NotCaptured
 from cxrbench.neuron.control_graphs import ALWAYS
-from cxrbench.neuron.outcomes import KEY, NOT_RUN, STATES, columns, outcomes, states
+from cxrbench.neuron.outcomes import GRAPH_KEY, STATES, columns, outcomes, states
 from cxrbench.neuron.rules import Setting
 from cxrbench.study.config import Compilation, CompileOptions, read_study
 from cxrbench.training.plan import must_be_architectures
@@ -209,7 +210,7 @@ def record_of(
     graph: tuple, ending: tuple, code: str, number: int = 0, log: Path | None = None, **changed: object
 ) -> CompileRecord:
     status, stopped = ending
-    named = dict(zip(KEY, graph, strict=True))
+    named = dict(zip(GRAPH_KEY, graph, strict=True))
     traced = TracedGraph(**named, sha256=f"{number:064}", instructions=1, versions={"torch": "2.9"})
     failure = Failure(kind="", fingerprint=code, returncode=70, signal=None, last_lines=[])
     values = {
@@ -251,14 +252,14 @@ def test_a_planned_graph_finds_its_record_whatever_the_order(endings, shuffled):
     strangers = strangers if GRAPHS[0] in endings else strangers[1:]
     shuffled.shuffle(everything := [*records, *strangers])
     table = outcomes(SMALL, everything)
-    assert [*table[KEY].itertuples(index=False, name=None)] == GRAPHS
+    assert [*table[GRAPH_KEY].itertuples(index=False, name=None)] == GRAPHS
     for row in table.itertuples():
-        graph = tuple(getattr(row, name) for name in KEY)
+        graph = tuple(getattr(row, name) for name in GRAPH_KEY)
         status, _ = endings.get(graph, (NOT_RUN, None))
         assert row.status == status
         assert row.code == (f"code of {graph}" if status not in ("ok", NOT_RUN) else "")
     steps = states(table)
-    assert list(zip(*(steps[name] for name in KEY[:-1]), strict=True)) == SMALL.steps()
+    assert list(zip(*(steps[name] for name in GRAPH_KEY[:-1]), strict=True)) == SMALL.steps()
     assert set(steps["state"]) <= {*STATES}
 
 

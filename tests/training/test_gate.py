@@ -15,7 +15,7 @@ from benchmarks.gate import CALIBRATION_SEEDS, FLOOR, RIGHT, OfStudy, Spread, ra
 from benchmarks.gate_table import BATCH, CORRECT, correct, defects
 from conftest import TINY, must_fail, must_work
 from cxrbench.platforms.cpu import CpuPlatform
-from cxrbench.platforms.defects import KINDS, OPERATORS
+from cxrbench.platforms.defects import DEFECT_KINDS, OPERATORS
 from cxrbench.platforms.gate import TensorDifference, tensor_difference
 from cxrbench.platforms.judged import judge
 from cxrbench.study.config import Recipe
@@ -66,7 +66,7 @@ def test_every_defect_is_found_and_every_correct_variant_passes(made, spread, pr
     seen = set()
     for first, (network, operators) in enumerate(SMALL.items()):
         of, tolerances = made(network), spread(network, precision)
-        seen |= all_found(of, precision, tolerances, dict.fromkeys(KINDS, operators))
+        seen |= all_found(of, precision, tolerances, dict.fromkeys(DEFECT_KINDS, operators))
         for seed, case in enumerate([*CORRECT[precision]][first :: len(SMALL)]):
             row = correct(of, precision, case, seed, tolerances)
             assert row["ratio"] <= 1, row

@@ -67,7 +67,7 @@ def _name(name: str) -> str:
     return name
 
 
-class Source(Strict):
+class Citation(Strict):
     """Where claims are from: author, title, where to find it, and what its author sells, if anything."""
 
     author: Text
@@ -141,7 +141,7 @@ class Claim(Strict):
 class Claims(Strict):
     """All claims of a file; by key their sources, the experiments that show ours, and shared facts."""
 
-    sources: dict[str, Source]
+    sources: dict[str, Citation]
     claims: tuple[Claim, ...]
     experiments: dict[str, Experiment] = Field({})
     facts: dict[str, Text] = Field({})
@@ -152,7 +152,7 @@ class Claims(Strict):
         return tuple(claim for claim in self.claims if claim.source == OURS)
 
 
-_PARTS: dict[str, type[Strict]] = {"sources": Source, "claims": Claim, "experiments": Experiment}
+_PARTS: dict[str, type[Strict]] = {"sources": Citation, "claims": Claim, "experiments": Experiment}
 
 
 def read_claims(path: Path | str) -> Claims:

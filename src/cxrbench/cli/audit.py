@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cxrbench.neuron.rules import Setting
 
-PRIOR = (
+AUDIT_CAVEAT = (
     "This is a prior, not a verdict: it says which documented limits a graph comes near. "
     "Neuron's compiler, which needs no device, shows whether a network compiles; only a run on Trainium "
     "shows whether it loads and trains."
@@ -29,7 +29,7 @@ _STEP = (
     "weight averaging whose states exist; one input channel, 14 labels, one process, functionalization "
     "off as on the device; as torch_xla hands it to a compiler, dead code included"
 )
-SHOWN = {
+_HEADS = {
     "architecture": "architecture",
     "parameters": "M params",
     "gmac": "GMAC",
@@ -115,7 +115,7 @@ def _say_what_was_captured(table: pd.DataFrame, settings: list[Setting], recorde
     for setting in settings:
         recipe = f"{setting.pixels} px, batch {setting.batch}, {setting.precision}"
         say(wrapped(f"Captured at {recipe}: {_STEP}. {versions}."))
-    say(wrapped(f"{PRIOR} {_agreement(recorded)}".strip()))
+    say(wrapped(f"{AUDIT_CAVEAT} {_agreement(recorded)}".strip()))
 
 
 def _agreement(recorded: Path) -> str:
@@ -129,11 +129,12 @@ def _agreement(recorded: Path) -> str:
 
 def _show(table: pd.DataFrame, named: bool) -> None:
     """A line per network and setting; the verdict of every rule for those named on the command line."""
-    from cxrbench.neuron.audit import KEY, with_verdicts
+    from cxrbench.neuron.audit import AUDIT_KEY, with_verdicts
 
     if len(captured := table[table["problem"] == ""].assign(parameters=table["parameters"] / 1e6)):
-        shown = captured[[name for name in (*KEY[:3], *SHOWN) if name in SHOWN or table[name].nunique() > 1]]
-        print(in_columns(shown, SHOWN))
+        varied = [name for name in AUDIT_KEY[:3] if table[name].nunique() > 1]
+        shown = captured[[*varied, *_HEADS]]
+        print(in_columns(shown, _HEADS))
     details = with_verdicts(table) if named else []
     for network in details:
         if network["verdicts"]:
@@ -174,4 +175,4 @@ def _show_rules(recorded: Path, as_json: bool) -> None:
         for code in KNOWN:
             print(wrapped(f"{code.code}: no rule. {code.what}", " " * 4))
             print(wrapped(f"    [{code.source}; {code.seen_with}]", " " * 5))
-    say(wrapped(f"{PRIOR} {_agreement(recorded)}".strip()))
+    say(wrapped(f"{AUDIT_CAVEAT} {_agreement(recorded)}".strip()))

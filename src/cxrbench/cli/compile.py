@@ -146,7 +146,8 @@ def _must_be_limits(hours: float | None, memory_gib: float | None) -> None:
 def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
     """Print the recorded states of the planned training steps that have any, by release of the compiler."""
     from cxrbench.evidence.compiled import read_compiled
-    from cxrbench.neuron.outcomes import NOT_RUN, STEP, columns
+    from cxrbench.evidence.expected import NOT_RUN
+    from cxrbench.neuron.outcomes import STEP, columns
     from cxrbench.study.config import read_study
 
     planned = read_study(study).compilation
@@ -165,14 +166,14 @@ def _show_columns(study: Path, recorded: Path, as_json: bool) -> None:
 
 def _show(version: str, records: Any, as_json: bool) -> None:
     """Print the outcomes when the last has arrived, and what they do not show."""
-    from cxrbench.evidence.compiled import NOT_SHOWN
+    from cxrbench.evidence.compiled import COMPILATION_CAVEAT
     from cxrbench.neuron.outcomes import rows
 
     outcomes = rows(records)
     if as_json:
-        print(json.dumps([row | {"not_shown": NOT_SHOWN} for row in outcomes], indent=1))
+        print(json.dumps([row | {"not_shown": COMPILATION_CAVEAT} for row in outcomes], indent=1))
     elif outcomes:
         import pandas as pd
 
         print(in_columns(pd.DataFrame(outcomes).drop(columns=["graph_sha256", "failed", "flags"]), _HEADS))
-    say(f"neuronx-cc {version}; {NOT_SHOWN}")
+    say(f"neuronx-cc {version}; {COMPILATION_CAVEAT}")

@@ -31,7 +31,7 @@ from cxrbench.common.errors import UserError, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-Table = TypeVar("Table")
+_Parsed = TypeVar("_Parsed")
 _REMEDIES = {
     errno.ENOENT: "there is no such file or folder; check the path",
     errno.EISDIR: "this is a folder; name a file, for example one in it",
@@ -253,7 +253,7 @@ def read_texts(path: Path | str) -> list[dict[str, str]]:
     return _parsed(path, parse)
 
 
-def _parsed(path: Path | str, parse: Callable[[str], Table]) -> Table:
+def _parsed(path: Path | str, parse: Callable[[str], _Parsed]) -> _Parsed:
     try:
         text = Path(path).read_text(encoding="utf-8")
         if not text.endswith("\n"):

@@ -26,7 +26,7 @@ from cxrbench.common.errors import UserError, nearest, shortened, suggestion
 from cxrbench.common.files import explained
 
 LARGEST = 64 * 2**20  # bytes of a file that people edit; the longest list of images has 3 MB
-DEEPEST, MOST_VALUES, LONGEST_NUMBER = 50, 100_000, 40  # YAML: levels, values with aliases expanded, digits
+DEEPEST, MOST_NODES, LONGEST_NUMBER = 50, 100_000, 40  # YAML: levels, values with aliases expanded, digits
 _CONTROL = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]")
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 OR_NONE = BeforeValidator(lambda text: None if text == "" else text)  # an empty cell is None
@@ -228,7 +228,7 @@ class Document:
     """A YAML file: its plain ``value``, and :meth:`at`, the place of any value below it.
 
     UserError with the place for what is not YAML, a key given twice, an explicit tag, nesting deeper than
-    ``DEEPEST``, more than ``MOST_VALUES`` values (aliases expanded), or an alias inside its own anchor.
+    ``DEEPEST``, more than ``MOST_NODES`` values (aliases expanded), or an alias inside its own anchor.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -272,8 +272,8 @@ class Document:
                 above.append((anchor, count - 1))
             if len(above) > DEEPEST:
                 wrong = f"nested deeper than {DEEPEST} levels; write it flat"
-            if count > MOST_VALUES:
-                wrong = f"more than {MOST_VALUES:,} values, aliases expanded; write fewer"
+            if count > MOST_NODES:
+                wrong = f"more than {MOST_NODES:,} values, aliases expanded; write fewer"
             if wrong:
                 raise UserError(f"{self._mark(event.start_mark)}: {wrong}")
 

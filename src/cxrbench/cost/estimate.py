@@ -22,6 +22,7 @@ from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED
 
 AUDITED_BATCH = 32  # images of the step that work is counted of
+FORWARD_SHARE = 1 / 3  # of the time of a training image, for one that is scored: forward alone
 
 
 class NotKnown(UserError):

@@ -12,6 +12,7 @@ from cxrbench.common.errors import UserError, nearest
 from cxrbench.common.files import read_csv
 from cxrbench.cost.devices import DEVICES
 from cxrbench.cost.estimate import (
+    FORWARD_SHARE,
     Network,
     NotKnown,
     Speed,
@@ -32,13 +33,12 @@ from cxrbench.training.plan import ARCHITECTURES, must_be_architectures
 
 _MOST_ROWS = 8
 _IN_REGION = 2  # what the region counts for a price to be near; its basis counts one
-_SCORED = 1 / 3  # of a training image: forward alone
 EBS_USD = 0.08  # a GB and month of a gp3 volume, us-east-1: gitlab-org docker-machine, merge request 45
 EBS_MB_S = (
     125 * 1.048576
 )  # read from a gp3 volume at this price: saisci.com, gp3 Throughput Explained, 2021-01-13
 _MONTH = 730.0  # hours
-INSTANCES = Path("data/instances.csv")
+_DISKS = Path("data/instances.csv")
 _MINE_COLUMNS = [
     *KEY, "as_of", "accelerator", "accelerators", "usd_per_hour", "hours_low", "hours_high", "hours_at_least",
     "usd_low", "usd_high", "usd_at_least", "price_ratio", "kind", "rests_on", "why_not", "family", "training",
@@ -66,7 +66,7 @@ class Training:
     @property
     def passes(self) -> float:
         """Training images in all epochs, a scored one as a third of one."""
-        return self.epochs * (self.images + self.scored * _SCORED)
+        return self.epochs * (self.images + self.scored * FORWARD_SHARE)
 
     @property
     def packed_gb(self) -> float:
@@ -124,7 +124,7 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     must_be_gpu(prices, training.gpu)
     _must_be_possible(training, here)
     rates, speeds = _fitting(prices, study.prices, here, training.network), measured_speeds(study, recorded)
-    disks = read_csv(INSTANCES).set_index("instance")["disk_gb"]
+    disks = read_csv(_DISKS).set_index("instance")["disk_gb"]
     rows = [_row(training, rate, here, speeds, disks) for rate in rates.to_dict("records")]
     return pd.DataFrame(rows).reindex(columns=_MINE_COLUMNS)
 

@@ -25,7 +25,7 @@ FINDINGS = (  # of ChestX-ray14, in NIH's order and spelling
     "Pleural_Thickening",
     "Hernia",
 )
-IMAGES, PATIENTS = 112_120, 30_805  # the counts NIH publishes; asserted at every read
+_IMAGES, _PATIENTS = 112_120, 30_805  # the counts NIH publishes; asserted at every read
 _COLUMNS = ["Image Index", "Patient ID", "View Position", "Patient Gender", "Patient Age"]
 
 
@@ -58,10 +58,10 @@ def read_nih_table() -> pd.DataFrame:
     if unknown := set(labels.columns) - set(FINDINGS) - {"No Finding"}:
         raise UserError(f"NIH's label table names an unknown finding: {sorted(unknown)}; is it v2020?")
     table = pd.concat([table, labels.reindex(columns=list(FINDINGS), fill_value=0)], axis=1)
-    if (len(table), table["patient"].nunique()) != (IMAGES, PATIENTS):
+    if (len(table), table["patient"].nunique()) != (_IMAGES, _PATIENTS):
         raise UserError(
             f"NIH's label table has {len(table)} images of {table['patient'].nunique()} patients, "
-            f"not {IMAGES} of {PATIENTS}; reinstall torchxrayvision with `make setup`"
+            f"not {_IMAGES} of {_PATIENTS}; reinstall torchxrayvision with `make setup`"
         )
     return table.sort_values("image", ignore_index=True)
 

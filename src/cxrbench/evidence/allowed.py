@@ -25,8 +25,8 @@ from cxrbench.study.recipe import SPLITS, Recipe
 
 SHORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()@,.+:_/-]{0,119}")  # of processors, devices, systems, drivers
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,59}")
-KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
-FINDING = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]{0,99}")
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
+_FINDING = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]{0,99}")
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # and patients where they are texts
 PLACEHOLDER = r"<(?:path|name|address|serial|cut)>"  # as private.py has them
 _SIGN = r"[ -;=?-~]"  # of ASCII, without < and >
@@ -102,8 +102,8 @@ def _of(pattern: re.Pattern[str], example: str) -> Any:
 
 
 Short = Annotated[str, _of(SHORT, "a name: at most 120 letters, digits, blanks and ()@,.+:_/-")]
-Version = Annotated[str, _of(VERSION, "a version such as 2.9.1")]
-Key = Annotated[str, _of(KEY, "a key such as torch")]
+PackageVersion = Annotated[str, _of(VERSION, "a version such as 2.9.1")]
+Key = Annotated[str, _of(_KEY, "a key such as torch")]
 Sentence = Annotated[str, _of(SENTENCE, "a text of at most 500 signs of ASCII, none of them < or >")]
 Moment = Annotated[str, _of(_MOMENT, "a moment such as 2026-11-21T10:54:58+00:00")]
 Commit = Annotated[str, _of(COMMIT, "a commit in full")]
@@ -112,9 +112,9 @@ Part = Annotated[str, matching(f"(?a:{PART})", "a name such as resnet18")]
 
 # -- files besides cells -----------------------------------------------------------------------------
 
-Speed = Annotated[float, Field(gt=0, le=1e7)]
-Ratio = Annotated[float, Field(ge=0, le=1e6)]
-Number = Annotated[float, Field(ge=0, le=1e18)]
+Rate = Annotated[float, Field(gt=0, le=1e7)]
+Quotient = Annotated[float, Field(ge=0, le=1e6)]
+Amount = Annotated[float, Field(ge=0, le=1e18)]
 Small = Annotated[int, Field(ge=1, le=100_000)]
 _Contender = Literal["ours", "null", "timm", "timm_best", "limit", "timm_kept", "timm_best_kept"]
 
@@ -134,7 +134,7 @@ class _Row(_Typed):
     machine: Machine
     commit: Commit
     dirty: Literal[False]
-    versions: Annotated[dict[Key, Version | None], Field(max_length=20)]
+    versions: Annotated[dict[Key, PackageVersion | None], Field(max_length=20)]
     device: Short | None = None
     driver: Short | None = None
     sdk: Short | None = None
@@ -151,31 +151,31 @@ class SpeedRow(_Row):
     blocks: Annotated[int, Field(ge=1, le=1000)]
     steps: Small
     fastest: bool
-    ours: Speed
-    null: Speed | None = None
-    timm: Speed
-    timm_best: Speed
-    limit: Speed
-    timm_kept: Speed | None = None
-    timm_best_kept: Speed | None = None
-    ratio_to_timm: Ratio
-    ratio_to_timm_best: Ratio
-    ratio_to_timm_kept: Ratio | None = None
-    ratio_to_timm_best_kept: Ratio | None = None
-    ratio_to_null: Ratio | None = None
-    null_spread: Ratio | None = None
-    share_of_limit: Ratio
-    spread: Ratio
+    ours: Rate
+    null: Rate | None = None
+    timm: Rate
+    timm_best: Rate
+    limit: Rate
+    timm_kept: Rate | None = None
+    timm_best_kept: Rate | None = None
+    ratio_to_timm: Quotient
+    ratio_to_timm_best: Quotient
+    ratio_to_timm_kept: Quotient | None = None
+    ratio_to_timm_best_kept: Quotient | None = None
+    ratio_to_null: Quotient | None = None
+    null_spread: Quotient | None = None
+    share_of_limit: Quotient
+    spread: Quotient
     timm_best_flags: Short
     own_processes: bool
-    blocks_of_each: dict[_Contender, Annotated[list[Speed], Field(min_length=1, max_length=1000)]]
-    model_flops_per_image: Number | None = None
-    peak_memory_mib: Number | None = None
+    blocks_of_each: dict[_Contender, Annotated[list[Rate], Field(min_length=1, max_length=1000)]]
+    model_flops_per_image: Amount | None = None
+    peak_memory_mib: Amount | None = None
     matrix_share: Annotated[float, Field(ge=0, le=1.01)] | None = None
-    joules_per_image: Number | None = None
+    joules_per_image: Amount | None = None
     joules_reason: Sentence | None = None
-    share_of_matmul_peak: Ratio | None = None
-    matmul_flops_per_second: Number | None = None
+    share_of_matmul_peak: Quotient | None = None
+    matmul_flops_per_second: Amount | None = None
 
     @model_validator(mode="after")
     def _medians(self) -> Self:
@@ -195,13 +195,13 @@ class GateDifference(_Typed):
 
     operator: Sentence
     tensor: Sentence
-    direction: Number
-    norm: Number
+    direction: Amount
+    norm: Amount
     size: Annotated[list[Annotated[int, Field(ge=0, le=10**9)]], Field(max_length=8)]
-    floor: Number
-    direction_tolerance: Number
-    norm_tolerance: Number
-    ratio: Number
+    floor: Amount
+    direction_tolerance: Amount
+    norm_tolerance: Amount
+    ratio: Amount
 
 
 class GateRow(_Row):
@@ -222,9 +222,9 @@ class StepRow(_Row):
     platform: Annotated[str, matching("|".join([*PLATFORMS, "cpu, one thread"]), "a platform")]
     step: Annotated[int, Field(ge=1, le=1000)]
     loss: Annotated[float, Field(ge=0, le=1e6)]
-    loss_difference: Number
-    gradient_norm_difference: Number
-    weights_difference: Number
+    loss_difference: Amount
+    gradient_norm_difference: Amount
+    weights_difference: Amount
     drift: Sentence | None = None
 
 
@@ -240,7 +240,7 @@ class Versions(_Typed):
 
     format: Literal[1]
     commit: Commit
-    versions: Annotated[dict[Key, Version | None], Field(max_length=50)]
+    versions: Annotated[dict[Key, PackageVersion | None], Field(max_length=50)]
 
 
 # -- a cell's record ---------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def odd_in_record(record: Record) -> Iterator[str]:
     if len(record.history) > _MOST_EPOCHS:
         yield f"history has {len(record.history):,} epochs"
         return
-    odd = (key for key in _keys(value) if not (KEY.fullmatch(key) or FINDING.fullmatch(key)))
+    odd = (key for key in _keys(value) if not (_KEY.fullmatch(key) or _FINDING.fullmatch(key)))
     if (first := next(odd, None)) is not None:
         yield f"it has the key {first[:100]!r}"
     yield from _odd_counts(value["dataset"] or {})
@@ -327,7 +327,7 @@ def _odd_counts(dataset: dict[str, Any]) -> Iterator[str]:
     if len(findings) > 1000:
         yield f"dataset.positive_images has {len(findings):,} keys"
     for name in findings:
-        if not FINDING.fullmatch(name):
+        if not _FINDING.fullmatch(name):
             yield f"dataset.positive_images has {name[:100]!r}"
     counts = {name: dataset.get(name, {}) for name in ("images", "patients")} | findings
     for name, of_part in counts.items():
@@ -350,7 +350,7 @@ def _odd_leaf(name: str, value: Any) -> Iterator[str]:
         return
     if first == "platform":
         keys = rest.split(".")
-        if len(keys) > _DEEPEST or not all(KEY.fullmatch(key) for key in keys):
+        if len(keys) > _DEEPEST or not all(_KEY.fullmatch(key) for key in keys):
             yield f"platform has the key {rest[:100]!r}"
     if isinstance(value, str):
         lines = name.startswith("failure.last_lines.")
@@ -384,7 +384,7 @@ def conforming(value: dict[str, Any], with_log: bool) -> dict[str, Any]:
     def sentences(part: Any) -> Any:
         if isinstance(part, dict):
             return {
-                key if KEY.fullmatch(key) else as_name(key)[:60]: sentences(one) for key, one in part.items()
+                key if _KEY.fullmatch(key) else as_name(key)[:60]: sentences(one) for key, one in part.items()
             }
         if isinstance(part, list):
             return [sentences(one) for one in part]

@@ -17,13 +17,13 @@ from cxrbench.evidence.sums import updated_sums
 from cxrbench.study.config import CompileOptions
 
 FOLDER = Path("compile")
-OPERATORS = "operators.txt"  # beside the outcomes of a version: what its list-operators printed
+OPERATOR_LIST = "operators.txt"  # beside the outcomes of a version: what its list-operators printed
 GraphPart = Literal["forward", "backward", "step"]  # backward: forward, loss and its gradients
 PARTS: tuple[GraphPart, ...] = ("step", "backward", "forward")  # a step's parts say where it fails
 Outcome = Literal["ok", "compile_failed", "out_of_memory", "timed_out", "crashed"]
 Limit = Literal["hours", "memory"]  # of ours
 Target = Literal["trn1", "trn2"]
-NOT_SHOWN = (
+COMPILATION_CAVEAT = (
     "not shown by a compilation: that the graph loads, fits into the device's memory, how fast it runs, and "
     "what it computes; a graph that was traced on a CPU is not the one that a device is sent"
 )
@@ -127,7 +127,7 @@ def compile_problems(root: Path) -> Iterator[str]:
     for path in sorted((root / FOLDER).rglob("*")):
         if path.is_dir():
             continue
-        if path.name == OPERATORS and len(path.relative_to(root).parts) == 3:
+        if path.name == OPERATOR_LIST and len(path.relative_to(root).parts) == 3:
             continue
         if path.suffix not in (".json", ".log") or len(path.relative_to(root).parts) != 4:
             yield f"{path}: is no file of compile evidence; remove it"

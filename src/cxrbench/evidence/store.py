@@ -22,7 +22,7 @@ EVIDENCE_FILES = (PREDICTIONS, LAST, LOG, RECORD)  # of a cell; the record last:
 Origin = Literal["fresh", "recorded", "refused", "nowhere"]
 
 
-class Source(NamedTuple):
+class Provenance(NamedTuple):
     """Where the evidence of a cell comes from, and its record; without one, why, if something is recorded."""
 
     origin: Origin
@@ -93,7 +93,7 @@ class EvidenceStore:
         except UserError as error:
             return str(error)
 
-    def source_of(self, cell: Cell, study: Study, adopted: Path | None = None) -> Source:
+    def source_of(self, cell: Cell, study: Study, adopted: Path | None = None) -> Provenance:
         """Whose run stands for ``cell`` in ``study``; without ``adopted``, what is recorded of it.
 
         ``adopted``: the record that a build took (``results/cells/<cell>/record.json``); equal hashes mean
@@ -104,14 +104,14 @@ class EvidenceStore:
         if adopted and refused and not _same(adopted, cell.folder(adopted.parents[5] / "runs") / RECORD):
             adopted = None
         if refused and not adopted:
-            return Source("refused", reason=f"the recorded evidence of {cell} is refused: {refused}")
+            return Provenance("refused", reason=f"the recorded evidence of {cell} is refused: {refused}")
         if (record := read_record(adopted) if adopted else self.record(cell)) is None:
-            return Source("nowhere")
+            return Provenance("nowhere")
         recorded = not refused and (not adopted or _same(adopted, cell.folder(self.root) / RECORD))
         if difference := self._difference(record, cell, study):
             made = f"the {'recorded ' * recorded}evidence of {cell} was made {difference}"
-            return Source("nowhere", reason=f"{made} than the study's and is left out")
-        return Source("recorded" if recorded else "fresh", record)
+            return Provenance("nowhere", reason=f"{made} than the study's and is left out")
+        return Provenance("recorded" if recorded else "fresh", record)
 
     def _difference(self, record: Record, cell: Cell, study: Study) -> str | None:
         """The differences of a record from a study, in words."""

@@ -21,10 +21,10 @@ from cxrbench.neuron.rules import AUDITED_PARTS, CORE_GIB, Facts, Setting, facts
 from cxrbench.study.platforms import installed
 from cxrbench.training.plan import must_be_architectures
 
-FORMAT = 4  # of cached facts: raise it when facts are counted in another way
-FEW = 4  # captures per process; fewer are not worth the seconds that another import of torch takes
+_CACHE_FORMAT = 4  # of cached facts: raise it when facts are counted in another way
+_CAPTURES_PER_PROCESS = 4  # fewer are not worth the seconds that another import of torch takes
 FILE = Path("audit/audit.csv")  # below data/recorded
-KEY = ["pixels", "batch", "precision", "part", "architecture"]
+AUDIT_KEY = ["pixels", "batch", "precision", "part", "architecture"]
 PACKAGES = ("torch", "torch_xla", "timm")
 _TEXTS = dict.fromkeys(("kernels", *PACKAGES), str)  # "3" and "2.9" are not numbers here
 Wanted = tuple[str, Setting]
@@ -41,7 +41,7 @@ def survey(
     wanted, libraries = list(product(dict.fromkeys(architectures), settings)), versions()
     places = {
         (name, setting): cache
-        / sha256_json({"format": FORMAT, "versions": libraries, "setting": vars(setting)})[:16]
+        / sha256_json({"format": _CACHE_FORMAT, "versions": libraries, "setting": vars(setting)})[:16]
         / f"{name}.json"
         for name, setting in wanted
     }
@@ -49,7 +49,7 @@ def survey(
     missing = [key for key in wanted if key not in captured]
     names = list(dict.fromkeys(name for name, _ in missing))
     must_be_architectures(names, "without a name, `cxrbench audit` captures its own list")
-    workers = max(1, min(cores(), len(missing) // FEW))
+    workers = max(1, min(cores(), len(missing) // _CAPTURES_PER_PROCESS))
     for number, (key, facts) in enumerate(traced(_capture, missing, workers), start=1):
         if facts is None:
             raise UserError(
@@ -143,7 +143,7 @@ def audit_row(architecture: str, setting: Setting, facts: Facts, versions: dict[
 def of_setting(table: pd.DataFrame, setting: Setting, part: str = "step") -> pd.DataFrame:
     """The rows of an audit's ``table`` that were captured in a setting, of one part."""
     wanted = (setting.pixels, setting.batch, setting.precision, part)
-    return table[(table[KEY[:4]] == wanted).all(axis=1)] if len(table) else table
+    return table[(table[AUDIT_KEY[:4]] == wanted).all(axis=1)] if len(table) else table
 
 
 def with_verdicts(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -159,14 +159,14 @@ def read_audit(recorded: Path) -> pd.DataFrame:
     """Read the table below ``recorded``: a row per network, setting and part; empty when nothing is there."""
     path = recorded / FILE
     if not path.exists():
-        return pd.DataFrame(columns=[*KEY, "problem"])
+        return pd.DataFrame(columns=[*AUDIT_KEY, "problem"])
     try:
         table = pd.read_csv(path, keep_default_na=False, dtype=_TEXTS)
         for values in table.to_dict("records"):
             facts_of(values)
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: {error}; restore it with git, or record it again") from None
-    if missing := [name for name in KEY if name not in table]:
+    if missing := [name for name in AUDIT_KEY if name not in table]:
         raise UserError(f"{path}: columns are missing: {', '.join(missing)}; restore it with git")
     return table
 
@@ -175,7 +175,7 @@ def record_audit(table: pd.DataFrame, recorded: Path) -> Path:
     """Put the rows of ``table`` into the recorded table, in place of equal keys, and update the sums."""
     before = read_audit(recorded)
     if len(before):
-        table = pd.concat([before, table])[table.columns].drop_duplicates(KEY, keep="last")
+        table = pd.concat([before, table])[table.columns].drop_duplicates(AUDIT_KEY, keep="last")
     with updated_sums(recorded):
-        write_csv(recorded / FILE, table.sort_values(KEY, ascending=[False, *[True] * 4]))
+        write_csv(recorded / FILE, table.sort_values(AUDIT_KEY, ascending=[False, *[True] * 4]))
     return recorded / FILE

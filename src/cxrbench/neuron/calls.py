@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 from torch.nn import functional
 
-FORWARD, BACKWARD = "AwsNeuronGelu", "AwsNeuronGeluBackward"
+_GELU_TARGET, _GELU_BACKWARD_TARGET = "AwsNeuronGelu", "AwsNeuronGeluBackward"
 _UNSPECIFIED = 0  # the version of the call's interface, as in these dumps
 
 
@@ -37,12 +37,12 @@ class _Gelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(values)
-        return _call(FORWARD, values)
+        return _call(_GELU_TARGET, values)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         (values,) = ctx.saved_tensors
-        return gradient * _call(BACKWARD, values)
+        return gradient * _call(_GELU_BACKWARD_TARGET, values)
 
 
 def _call(target: str, values: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,10 @@ from pydantic import Field
 
 from cxrbench.common.errors import UserError
 from cxrbench.common.files import cores, explained, sha256_file, write_text
+from cxrbench.datasets.packed import Say
 from cxrbench.evidence.compiled import (
     FOLDER,
-    OPERATORS,
+    OPERATOR_LIST,
     PARTS,
     CompileRecord,
     ForeignGraph,
@@ -30,7 +31,7 @@ from cxrbench.evidence.record import RecordPart, commit_of_code, now, read_model
 from cxrbench.evidence.sums import updated_sums
 from cxrbench.neuron.audit import Wanted, traced, versions
 from cxrbench.neuron.compiler import (
-    LOG,
+    COMPILE_LOG,
     CompilerLimits,
     NeuronCompiler,
     NotEvidence,
@@ -44,9 +45,8 @@ from cxrbench.neuron.rules import Setting
 from cxrbench.platforms.neuron_settings import graph_flags
 from cxrbench.study.config import CompileOptions
 
-MANIFEST = "manifest.json"
+_GRAPH_MANIFEST = "manifest.json"
 _KILLED = "the process that traced it was killed, most likely for lack of memory; run this again"
-Say = Callable[[str], None]
 _AnyGraph = TracedGraph | ForeignGraph
 _Accepted = tuple[tuple[str, ...], frozenset[str]]  # what the compiler lists; what its controls have
 _CONTROL_HOURS = 2.0  # at least: a limit for other graphs must not end a control
@@ -68,7 +68,7 @@ def dump_steps(steps: Iterable[Wanted], folder: Path, say: Callable[[str], None]
     traced is a message.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = read_model(path, Manifest) if (path := folder / MANIFEST).exists() else Manifest()
+    manifest = read_model(path, Manifest) if (path := folder / _GRAPH_MANIFEST).exists() else Manifest()
     wanted, listed, libraries = list(dict.fromkeys(steps)), manifest.graphs, versions()
     kept = {
         file: graph
@@ -82,7 +82,7 @@ def dump_steps(steps: Iterable[Wanted], folder: Path, say: Callable[[str], None]
     for (name, setting), dumped in traced(trace, missing, min(cores(), len(missing))):
         if isinstance(dumped, dict):
             listed, kept = listed | dumped, kept | dumped
-            write_text(folder / MANIFEST, Manifest(graphs=listed).model_dump_json(indent=1) + "\n")
+            write_text(folder / _GRAPH_MANIFEST, Manifest(graphs=listed).model_dump_json(indent=1) + "\n")
             say(f"traced {name} at {setting.pixels} px, batch {setting.batch}, {setting.precision}")
         else:
             say(f"{name}: {dumped or _KILLED}")
@@ -159,7 +159,7 @@ class Campaign:
         """
         patient = replace(self, limits=replace(self.limits, hours=max(_CONTROL_HOURS, self.limits.hours)))
         answer, proven, outcomes = self.compiler.operators(), frozenset[str](), []
-        write_text(self.out / self.compiler.version / OPERATORS, answer)
+        write_text(self.out / self.compiler.version / OPERATOR_LIST, answer)
         controls = (*ALWAYS, *self.controls)
         dumped = dump_steps(controls, self.graphs, say)
         for step in controls:
@@ -181,7 +181,7 @@ class Campaign:
         self._keep(outcomes, say)
         if (
             self.recorded
-            and not (kept := self.recorded / FOLDER / self.compiler.version / OPERATORS).exists()
+            and not (kept := self.recorded / FOLDER / self.compiler.version / OPERATOR_LIST).exists()
         ):
             with updated_sums(self.recorded):
                 write_text(kept, answer)
@@ -275,9 +275,9 @@ class Campaign:
             started=started,
             commit=head,
             dirty=dirty,
-            log_sha256=sha256_file(work / LOG),
+            log_sha256=sha256_file(work / COMPILE_LOG),
         )
-        shutil.move(work / LOG, place.with_suffix(".log"))
+        shutil.move(work / COMPILE_LOG, place.with_suffix(".log"))
         write_text(place, record.model_dump_json(indent=1) + "\n")
         shutil.rmtree(work)
         return record

@@ -46,7 +46,7 @@ import torch_xla
 import torch_xla.debug.metrics as xla_metrics
 from torch_xla.core import xla_builder
 
-LARGE_KERNEL, NARROW = 7, 128
+LARGE_KERNEL, NARROW_CHANNELS = 7, 128
 LARGEST_FILE = 2**31 - 1  # bytes of a protobuf message
 _ITEM = "aten::_local_scalar_dense"  # what Tensor.item() calls
 
@@ -355,7 +355,7 @@ def _forward_counts(forward: Graph, macs: int, setting: Setting) -> dict[str, An
     def share(convolutions: list[Convolution]) -> float:
         return round(sum(conv.product.macs for conv in convolutions) / macs, 4) if macs else 0.0
 
-    narrow = [conv for conv in ahead if conv.feature_groups == 1 and conv.channels < NARROW]
+    narrow = [conv for conv in ahead if conv.feature_groups == 1 and conv.channels < NARROW_CHANNELS]
     depthwise = [conv for conv in ahead if conv.depthwise]
     sides = sorted(max(conv.kernel) for conv in ahead)
     return {

@@ -28,8 +28,8 @@ from cxrbench.training.machine import out_of_memory_kills
 from cxrbench.training.process import adopted
 
 COMMAND = "neuronx-cc"
-IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
-LOG, NEFF = "compile.log", "graph.neff"
+_IMAGE = "pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04"  # of Neuron's public registry
+COMPILE_LOG, NEFF = "compile.log", "graph.neff"
 _OWN_LOG = "log-neuron-cc.txt"  # which it writes into its working folder (neuronx-cc CLI reference)
 _LOG_END = 200_000  # bytes kept of each end of it
 _VERSION = re.compile(r"\bversion (\d+(?:\.\d+)+(?:[+-][\w.]+)?)")
@@ -64,7 +64,7 @@ class NeuronCompiler:
         words: tuple[str, ...] = (COMMAND,)
         if container:
             if not image:
-                raise UserError(f"--container needs --image; give it {IMAGE} behind the registry's name")
+                raise UserError(f"--container needs --image; give it {_IMAGE} behind the registry's name")
             # Shared memory is 64 MB by default, which is reported to be too little for the compiler.
             words = (container, "run", "--network=none", "--shm-size=8g", image, COMMAND)
         if shutil.which(words[0]) is None:
@@ -151,12 +151,12 @@ def run_compiler(
 ) -> CompilerEnding:
     """Run :meth:`NeuronCompiler.call` in ``work`` until it ends or exceeds a limit, and kill what it started.
 
-    Its output is kept in ``LOG``; ``container``: the name of the one that it runs in, if any.
+    Its output is kept in ``COMPILE_LOG``; ``container``: the name of the one that it runs in, if any.
     """
     began, kills, peak = time.monotonic(), out_of_memory_kills(), 0.0
     stopped: Limit | None = None
     oom_killed = False
-    with (work / LOG).open("wb") as log, adopted() as kill:
+    with (work / COMPILE_LOG).open("wb") as log, adopted() as kill:
         child = subprocess.Popen(
             command, cwd=work, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
@@ -181,7 +181,7 @@ def run_compiler(
         stopped = "memory"
     oom_killed = oom_killed or out_of_memory_kills() > kills
     text = without_folders(_whole_log(work))
-    (work / LOG).write_text(text, encoding="utf-8", newline="\n")
+    (work / COMPILE_LOG).write_text(text, encoding="utf-8", newline="\n")
     return CompilerEnding(
         returncode=child.returncode,
         seconds=seconds,
@@ -196,7 +196,7 @@ def run_compiler(
 
 def _whole_log(work: Path) -> bytes:
     """The output of the compiler, and the log that it wrote beside it; of a large one both ends."""
-    printed, own = (work / LOG).read_bytes(), work / _OWN_LOG
+    printed, own = (work / COMPILE_LOG).read_bytes(), work / _OWN_LOG
     if own.is_file():
         written = own.read_bytes()
         if len(written) > 2 * _LOG_END:

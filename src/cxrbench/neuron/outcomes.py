@@ -6,11 +6,12 @@ from typing import Any
 import pandas as pd
 
 from cxrbench.evidence.compiled import PARTS, CompileRecord, TracedGraph
+from cxrbench.evidence.expected import NOT_RUN
 from cxrbench.study.config import Compilation, CompileOptions
 
 STEP = ["network", "pixels", "batch", "precision"]
-KEY = [*STEP, "part"]
-NOT_RUN, COMPILES, STOPPED = "not run", "compiles", "stopped by a limit"
+GRAPH_KEY = [*STEP, "part"]
+COMPILES, STOPPED = "compiles", "stopped by a limit"
 STATES = (COMPILES, *(f"{part} fails" for part in reversed(PARTS)), STOPPED, NOT_RUN)  # of a training step
 
 
@@ -18,9 +19,9 @@ def rows(records: Iterable[CompileRecord]) -> list[dict[str, Any]]:
     """A row per record for tables: the graph, the compiler and the outcome."""
     return [
         {
-            **dict.fromkeys(KEY),
+            **dict.fromkeys(GRAPH_KEY),
             "network": record.graph.name,
-            **record.graph.model_dump(include={*KEY}),
+            **record.graph.model_dump(include={*GRAPH_KEY}),
             "target": record.target,
             "compiler": record.compiler,
             "flags": " ".join(record.flags),
@@ -41,7 +42,7 @@ def outcomes(
     records: Iterable[CompileRecord],
     toolchain: tuple[str, CompileOptions] | None = None,
 ) -> pd.DataFrame:
-    """A row per planned graph in the study's order: :data:`KEY`, and what :func:`rows` has of it.
+    """A row per planned graph in the study's order: :data:`GRAPH_KEY`, and what :func:`rows` has of it.
 
     ``toolchain``: version and options of a compiler; None: the study's version of today, with the options of
     the study. ``status`` is "not run", and ``failed`` missing, where nothing is recorded of it and of the
@@ -49,7 +50,7 @@ def outcomes(
     record of a graph counts: other versions of torch or timm give others of the same name.
     """
     steps = planned.steps() if planned else []
-    plan = pd.DataFrame([(*step, part) for step in steps for part in PARTS], columns=KEY)
+    plan = pd.DataFrame([(*step, part) for step in steps for part in PARTS], columns=GRAPH_KEY)
     version, options = toolchain or (planned.toolchains()[0] if planned else ("", CompileOptions()))
     chosen = [
         record
@@ -58,12 +59,12 @@ def outcomes(
         if record.options == options and record.compiler.partition("+")[0] == version  # 2.26.6360.0+5d0b2a3f
     ]
     recorded = pd.DataFrame(rows(sorted(chosen, key=lambda record: record.started)), columns=_COLUMNS)
-    newest = recorded.drop_duplicates(KEY, keep="last").astype(plan.dtypes)
-    table = plan.merge(newest, "left", KEY, validate="one_to_one").astype({"failed": "boolean"})
+    newest = recorded.drop_duplicates(GRAPH_KEY, keep="last").astype(plan.dtypes)
+    table = plan.merge(newest, "left", GRAPH_KEY, validate="one_to_one").astype({"failed": "boolean"})
     return table.fillna({"status": NOT_RUN, "code": ""})
 
 
-_COLUMNS = [*KEY, "status", "failed", "code", "seconds", "graph_sha256"]
+_COLUMNS = [*GRAPH_KEY, "status", "failed", "code", "seconds", "graph_sha256"]
 
 
 def states(table: pd.DataFrame) -> pd.DataFrame:

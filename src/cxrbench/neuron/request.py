@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cxrbench.common.errors import UserError, suggestion
+from cxrbench.datasets.packed import Say
 from cxrbench.neuron.audit import Wanted
-from cxrbench.neuron.campaign import Say
 from cxrbench.neuron.rules import Setting
 from cxrbench.study.config import Compilation, CompileOptions, read_study
 from cxrbench.training.plan import must_be_architectures

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-Number = float | torch.Tensor
+Number = float | torch.Tensor  # as Platform.number gives it
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # torch's defaults
 
 

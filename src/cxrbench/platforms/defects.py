@@ -38,7 +38,7 @@ MODULES: dict[str, Callable[[nn.Module], bool]] = {
     "pooling": lambda module: "Pool" in type(module).__name__,
 }
 OPERATORS = (*MODULES, "adamw", "averaging")
-KINDS = ("sign", "factor", "rolled", "border", "stale")
+DEFECT_KINDS = ("sign", "factor", "rolled", "border", "stale")
 PLACES = ("output", "input", "weight", "buffer")  # result; gradient of input, of weights; running statistics
 FACTOR = 1.02
 
@@ -61,10 +61,10 @@ class Defect:
         self.text = text
         self.operator, _, kind_and_place = text.partition(":")
         self.kind, _, self.place = kind_and_place.partition(":")
-        if self.operator not in OPERATORS or self.kind not in KINDS or self.place not in ("", *PLACES):
+        if self.operator not in OPERATORS or self.kind not in DEFECT_KINDS or self.place not in ("", *PLACES):
             raise NoSuchDefect(
                 f"there is no defect '{text}'; give OPERATOR:KIND or OPERATOR:KIND:PLACE, with "
-                f"{', '.join(OPERATORS)}; {', '.join(KINDS)}; {', '.join(PLACES)}"
+                f"{', '.join(OPERATORS)}; {', '.join(DEFECT_KINDS)}; {', '.join(PLACES)}"
             )
 
     def plant(self, stepped: Stepped) -> str:

@@ -30,7 +30,7 @@ Loss = Callable[[nn.Module, Any], Tensor]  # of a network and a batch
 
 _FP32, _BF16 = 2.0**-24, 2.0**-9  # half a unit in the last place of a value between one and two, or less
 _STORED = 4  # roundings of a stored value in a step: decay, step and average are written one by one
-LOSS, IMAGES, WHOLE = "the loss", "the augmentation of images", "gradient over the whole step"
+LOSS, AUGMENTATION, WHOLE = "the loss", "the augmentation of images", "gradient over the whole step"
 
 
 class TensorDifference(NamedTuple):

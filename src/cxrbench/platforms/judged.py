@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from cxrbench.platforms.base import Platform
 from cxrbench.platforms.gate import (
-    IMAGES,
+    AUGMENTATION,
     Exact,
     Followed,
     Loss,
@@ -126,7 +126,7 @@ def _of_batch(exact: Any, batch: Any) -> Iterator[TensorDifference]:
     """Yield how far a batch on the device is from the one that the CPU makes."""
     for place, (right, value) in enumerate(zip(tree_leaves(exact), tree_leaves(batch), strict=True)):
         if isinstance(right, Tensor):
-            yield tensor_difference(IMAGES, f"tensor {place} of the batch", on_host(right), value)
+            yield tensor_difference(AUGMENTATION, f"tensor {place} of the batch", on_host(right), value)
 
 
 def _gradients(network: nn.Module) -> dict[str, Tensor]:

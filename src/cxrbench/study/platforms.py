@@ -119,8 +119,7 @@ class RecordingFailed(UserError):
 # What a trainer may be started again without, when that has failed once.
 RECORDING, CUDNN_DEPTHWISE = "recording", "cudnn_depthwise"
 ACCELERATED = frozenset(name for name, entry in ENTRIES.items() if entry.accelerated)
-FAMILIES = {name: entry.family for name, entry in ENTRIES.items() if entry.accelerated}
-TRAINIUM = tuple(name for name, family in FAMILIES.items() if family == "neuron")
+TRAINIUM = tuple(name for name, entry in ENTRIES.items() if entry.accelerated and entry.family == "neuron")
 GPU = "cuda"
 _MEANT = {  # what else a platform is called
     **dict.fromkeys(("gpu", "nvidia"), GPU),

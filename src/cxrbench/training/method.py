@@ -20,11 +20,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from cxrbench.common.files import ahead
 from cxrbench.datasets.packed import Packed
 from cxrbench.evidence.record import UsedWeights
+from cxrbench.platforms.adamw import Number
 from cxrbench.platforms.base import Platform
 from cxrbench.study.recipe import Augmentation, EmulatedWeights, Recipe
 from cxrbench.training.network import initial_network, set_prior_bias
-
-Number = float | Tensor  # as Platform.number gives it
 
 # -- the network -----------------------------------------------------------------------------------
 
