@@ -132,8 +132,8 @@ def test_counts_do_not_depend_on_the_size_and_work_grows_with_it(table: pd.DataF
 
 def test_the_papers_table_and_numbers_come_from_it(table: pd.DataFrame) -> None:
     read = SimpleNamespace(recorded=RECORDED)
-    assert list(report.audit_table(read).rows["Network"]) == list(report.ROWS)
-    assert len(report.audited(read)) == len(of_setting(table, report.SETTING))
+    assert list(report.audit_table(read).rows["Network"]) == list(report.AUDIT_NETWORKS)
+    assert len(report.audited(read)) == len(of_setting(table, report.AUDIT_SETTING))
 
 
 def test_what_the_paper_says_of_pico_and_tiny_holds(table: pd.DataFrame) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from columns import LABELS, SCORES
 from conftest import must_work
-from cxrbench.paper.compare_page import write_page, write_plot
+from cxrbench.paper.compare_page import write_comparison, write_plot
 from cxrbench.statistics import compare_runs
 from cxrbench.statistics import compare_words as words
 from cxrbench.statistics.comparison import Comparison
@@ -38,7 +38,7 @@ def found() -> Comparison:
 
 
 def written(found: Comparison, path: Path) -> str:
-    write_page(found, path, ["gpu", "a port"])
+    write_comparison(found, path, ["gpu", "a port"])
     return path.read_text()
 
 

@@ -16,8 +16,7 @@ from cxrbench.common.errors import UserError
 from cxrbench.evidence.sums import write_sums
 from cxrbench.paper.artifact import as_sections, experiments, main_claims
 from cxrbench.paper.blocks import as_markdown, renew
-from cxrbench.paper.ledger import CLAIMS
-from cxrbench.paper.results import Results
+from cxrbench.paper.results import CLAIMS, Results
 from cxrbench.study.config import read_study
 
 from .conftest import made_up

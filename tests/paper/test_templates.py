@@ -121,7 +121,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     times = p4d["usd_per_hour"].drop("us-east-1") / p4d.loc["us-east-1", "usd_per_hour"]
     assert (round(times.min(), 1), round(times.max())) == (1.8, 11)
     assert {*prices[prices["instance"].str.startswith("g7e")]["region"]} == {"us-east-1"}
-    example, speeds = practitioner.SPEED, table.loc[("small", "g5.xlarge")]
+    example, speeds = practitioner.EXAMPLE.speed, table.loc[("small", "g5.xlarge")]
     seen = 120_000 * 20 / 3600
     assert seen / speeds["hours_high"] < example < seen / speeds["hours_low"], "as `cost mine` projects"
     for job in ("large", "very large"):  # by `cost mine` with a volume for the g6e; without one here

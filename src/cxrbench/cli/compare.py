@@ -22,7 +22,7 @@ from cxrbench.cli.words import (
 if TYPE_CHECKING:
     from cxrbench.statistics.comparison import Comparison
 
-SOURCES = (
+_SOURCES_HELP = (
     "Two sets of runs, each a folder, a file, a quoted pattern such as 'a/*.csv', or a recorded name such as"
     " nih128-32px/resnet18/cpu. With --reference: one run, and the runs that it is to be like. With --by: one"
     " table of scores."
@@ -41,7 +41,7 @@ _OF_REFERENCE = (
 
 
 def compare(
-    sources: Annotated[list[str], typer.Argument(help=SOURCES, metavar="A B")],
+    sources: Annotated[list[str], typer.Argument(help=_SOURCES_HELP, metavar="A B")],
     margin: Annotated[float, typer.Option(help="Margin of equivalence of means over findings.")] = 0.01,
     label_margin: Annotated[float, typer.Option(help="Margin of each of several findings.")] = 0.02,
     by: Annotated[
@@ -156,12 +156,12 @@ def compare(
     else:
         print("\n".join(_in_a_terminal(comparison)))
     if plot or html:
-        from cxrbench.paper.compare_page import write_page, write_plot
+        from cxrbench.paper.compare_page import write_comparison, write_plot
 
         if plot:
             write_plot(comparison, plot)
         if html:
-            write_page(comparison, html, sources, _options(margin, label_margin, by, reference))
+            write_comparison(comparison, html, sources, _options(margin, label_margin, by, reference))
         for path in filter(None, (plot, html)):
             say(f"wrote {path}")
     if expect not in (None, comparison.verdict):

@@ -31,7 +31,7 @@ from cxrbench.study.names import Cell
 if TYPE_CHECKING:
     from cxrbench.evidence.record import Record
 
-SHOWN = (
+_COMPARED_TABLES = (
     "claims",
     "parity",
     "parity_phantoms",
@@ -134,7 +134,7 @@ def _tables() -> dict[str, list[str]]:
         raise UserError(
             "`make paper-from-evidence` fails with what is recorded now; see the lines above for the cause"
         )
-    paths = {name: RESULTS / f"tables/table_{name}.csv" for name in SHOWN}
+    paths = {name: RESULTS / f"tables/table_{name}.csv" for name in _COMPARED_TABLES}
     return {name: path.read_text("utf-8").splitlines() for name, path in paths.items() if path.is_file()}
 
 

@@ -35,7 +35,7 @@ from cxrbench.study.platforms import ACCELERATED, installed
 from cxrbench.training.plan import JobNeeds, must_be_architectures
 from cxrbench.training.queue import fitting, in_order, minutes_of
 
-RUNS, BENCH, GRAPHS = RESULTS / "runs", RESULTS / "bench", RESULTS / "graphs"
+_RUNS, _BENCH, _GRAPHS = RESULTS / "runs", RESULTS / "bench", RESULTS / "graphs"
 _SPARE = 2 << 30  # bytes of disk for checkpoints, logs and the archive
 _SHOWN = 4  # cells in a message
 _DECISIVE = ("torch", "torchvision", "timm", "numpy")  # packages whose versions are told first
@@ -86,9 +86,9 @@ class Contributor:
 
     def _finished(self, cell: Cell) -> Record | None:
         """The record of an earlier call of this command, as it would be made now."""
-        if not (cell.folder(RUNS) / RECORD).exists():
+        if not (cell.folder(_RUNS) / RECORD).exists():
             return None
-        record = check_evidence(cell.folder(RUNS), cell)
+        record = check_evidence(cell.folder(_RUNS), cell)
         alike = record.recipe_hash == self.study.recipe(cell.dataset).hash() and not record.dirty
         return record if alike else None
 
@@ -186,7 +186,7 @@ class Contributor:
             data_get([cell.dataset], self.file, fetch, False, None, self.registry, self.packed, self.recorded)
             manifest = self.packed / cell.dataset / "manifest.json"
             train(str(cell), self.file, manifest, processes=self.processes)
-            self.done[cell] = read_record(cell.folder(RUNS))
+            self.done[cell] = read_record(cell.folder(_RUNS))
             self._collect_graphs(cell)
         end = time.monotonic() + 60 * bench_minutes
         settings = dict.fromkeys((cell.architecture, cell.dataset) for cell in self.done)
@@ -226,7 +226,7 @@ class Contributor:
 
     def _collect_graphs(self, cell: Cell) -> None:
         """Keep what a Neuron device sends to its compiler, so that anybody can compile it; once a network."""
-        folder = GRAPHS / cell.dataset / cell.architecture
+        folder = _GRAPHS / cell.dataset / cell.architecture
         if self.platform != "neuron" or folder.exists():
             return
         from cxrbench.training.precompile import collect
@@ -245,7 +245,7 @@ class Contributor:
 
         with work_folder() as work, work_folder() as aside:
             cells = list(self.done)
-            packed = (cells, RUNS, BENCH, out, of_this_machine(), work, GRAPHS, with_log)
+            packed = (cells, _RUNS, _BENCH, out, of_this_machine(), work, _GRAPHS, with_log)
             archive = contribution.write_archive(*packed)
             try:
                 received.unpack_limited(archive, aside)

@@ -42,7 +42,6 @@ app = typer.Typer(help="What cells cost, today's prices, and whether a port pays
 RecordsArgument = Annotated[list[Path] | None, typer.Argument(help="record.json files, or their folders.")]
 RegionOption = Annotated[str | None, typer.Option(help="AWS region. Default: the study's.")]
 CacheOption = Annotated[Path, typer.Option(help="Folder that keeps captured graphs.")]
-OutOption = Annotated[Path | None, typer.Option(help="CSV to write.")]
 
 
 def _print(table: pd.DataFrame, as_json: bool, text: str | None = None, out: Path | None = None) -> None:
@@ -73,7 +72,7 @@ def cost_of_records(
     ] = None,
     runs: Annotated[float | None, typer.Option(help="Number of runs that share one compilation.")] = None,
     recorded: RecordedOption = RECORDED,
-    out: OutOption = None,
+    out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Price cells: the hours of each phase times the price of an instance."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cxrbench.paper.results import Results
 
 _ALWAYS = ("tables", "figures", "page", "summary")
-PARTS = (*_ALWAYS, "matrix", "documents", "paper")
+REPORT_PARTS = (*_ALWAYS, "matrix", "documents", "paper")
 _GENERATED, _FIGURES, _PDF = Path("paper/generated"), Path("figures"), Path("paper/paper.pdf")
 
 
@@ -23,8 +23,8 @@ def report(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Parts to make: {', '.join(PARTS)}. May be repeated, or separated by commas. Default: the "
-            f"first {len(_ALWAYS)}."
+            help=f"Parts to make: {', '.join(REPORT_PARTS)}. May be repeated, or separated by commas. "
+            f"Default: the first {len(_ALWAYS)}."
         ),
     ] = None,
     results: ResultsOption = RESULTS,
@@ -68,8 +68,8 @@ def _parts(only: list[str] | None) -> list[str]:
     """The parts that ``--only`` names; UserError for one that there is not."""
     parts = [name.strip() for text in only or _ALWAYS for name in text.split(",")]
     for name in parts:
-        if name not in PARTS:
-            raise UserError(f"--only: there is no part '{name}'{suggestion(name, PARTS)}")
+        if name not in REPORT_PARTS:
+            raise UserError(f"--only: there is no part '{name}'{suggestion(name, REPORT_PARTS)}")
     return parts
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SOURCE = (
+_SOURCE_HELP = (
     "A cell's folder, its record.json or its recorded name, or predictions as Parquet or CSV. Columns: image;"
     " label_NAME (0, 1 or empty) and score_NAME (0 to 1) for each finding; patient and split (train, val,"
     " test) if known."
@@ -41,7 +41,7 @@ _RIGHT = (1, 3, 4, 5)  # columns of numbers there
 
 
 def evaluate(
-    sources: Annotated[list[Path] | None, typer.Argument(help=SOURCE, metavar="SOURCE...")] = None,
+    sources: Annotated[list[Path] | None, typer.Argument(help=_SOURCE_HELP, metavar="SOURCE...")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV to write.")] = None,
     as_json: JsonOption = False,
     replicates: Annotated[

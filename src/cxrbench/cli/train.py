@@ -35,7 +35,7 @@ app = typer.Typer(
     help="Check whether a cell can run here, and compare it with its record.", no_args_is_help=True
 )
 _WEIGHTS = "weights.safetensors"  # beside a record outside of results/runs
-PackedOption = Annotated[
+ManifestOption = Annotated[
     Path | None, typer.Option(help="manifest.json of the packed dataset. Default: in data/packed/DATASET.")
 ]
 
@@ -43,7 +43,7 @@ PackedOption = Annotated[
 def train(
     cell: CellArgument,
     study: StudyOption = STUDY,
-    packed: PackedOption = None,
+    packed: ManifestOption = None,
     out: Annotated[
         Path | None, typer.Option(help="record.json to write. Default: in results/runs/CELL.")
     ] = None,
@@ -163,7 +163,7 @@ def predict(
     ],
     out: Annotated[Path, typer.Option(help="Parquet file to write, for `cxrbench evaluate`.")],
     study: StudyOption = STUDY,
-    packed: PackedOption = None,
+    packed: ManifestOption = None,
     results: Annotated[Path, typer.Option(help="Folder with runs/ and weights/.")] = RESULTS,
     platform: Annotated[
         str | None, typer.Option(help="Platform to score on. Default: the cell's own.")
@@ -195,7 +195,7 @@ def predict(
 def precompile(
     cell: CellArgument,
     study: StudyOption = STUDY,
-    packed: PackedOption = None,
+    packed: ManifestOption = None,
     work: Annotated[Path | None, typer.Option(help="Folder of checkpoints, as for `cxrbench train`.")] = None,
     processes: ProcessesOption = None,
 ) -> None:

@@ -35,7 +35,7 @@ ProcessesOption = Annotated[
 StudyOption = Annotated[Path, typer.Option("--study", help="Study file, YAML or JSON.")]
 TablesOption = Annotated[Path, typer.Option(help="Folder of the result tables.")]
 MAPPED = "Your names of columns, as image=ID,patient=PID"  # help of --columns
-_NARROWEST, COLUMNS, _WIDEST = 60, 100, 120  # of printed tables and notes; COLUMNS where nothing is known
+_NARROWEST, _USUAL_WIDTH, _WIDEST = 60, 100, 120  # of printed tables and notes; usual where none is known
 _LONG = 24  # characters of a word that a narrow terminal may break
 CANNOT_RUN = 3  # exit code: the cell cannot be trained on this machine
 ANOTHER_VERDICT = 4  # exit code: not the verdict that --expect names
@@ -66,7 +66,7 @@ def span(low: float, high: float, kind: str = "short") -> str:
 
 def terminal_width() -> int:
     """The width of the terminal in columns; 100 in a file or a pipe."""
-    return min(max(shutil.get_terminal_size((COLUMNS, 24)).columns, _NARROWEST), _WIDEST)
+    return min(max(shutil.get_terminal_size((_USUAL_WIDTH, 24)).columns, _NARROWEST), _WIDEST)
 
 
 def wrapped(text: str, indent: str = "  ") -> str:
@@ -113,7 +113,7 @@ def in_columns(table: pd.DataFrame, heads: Mapping[str, str] = MappingProxyType(
         below = same
     shown = _laid_out(texts.drop(columns=below), numbers)
     # Where the terminal is too narrow for whole words, a table is as wide as in a file.
-    least = min(COLUMNS, console.measure(shown).minimum)
+    least = min(_USUAL_WIDTH, console.measure(shown).minimum)
     room = max(terminal_width(), least)
     widest = max(least, min(room, console.measure(shown).maximum))  # no wider than its texts
     for shown.width in range(widest, least - 1, -1):

@@ -16,8 +16,8 @@ from cxrbench.common.errors import UserError
 from cxrbench.datasets.registry import hosted
 from cxrbench.evidence.store import EvidenceStore
 from cxrbench.paper.formats import ends, missing
-from cxrbench.paper.ledger import CLAIMS, computed
-from cxrbench.paper.results import Results
+from cxrbench.paper.ledger import computed
+from cxrbench.paper.results import CLAIMS, Results
 from cxrbench.results.matrix import NOT_RUN
 from cxrbench.results.reproduction import tolerances
 from cxrbench.statistics.metrics import ENDPOINT

@@ -28,7 +28,7 @@ from cxrbench.statistics import compare_words as words
 from cxrbench.statistics.comparison import MEAN_NAMES, Comparison
 from cxrbench.statistics.components import Verdict
 
-PICTURES = (".png", ".pdf", ".svg")
+_PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 _WIDTH, _ROW, _BESIDE = 4.2, 0.22, 0.75  # inches: of the picture, of a row, of axis and legend
 _LONGEST = 22  # characters of a name
 _COLOURS = {"ink": "#1b1f24", "mark": "#0a56a8", "band": "#dfe7f1"}
@@ -62,8 +62,8 @@ _BAND = "Shaded: the margin."
 
 def must_be_picture(path: Path) -> None:
     """Raise UserError for a file that is named as no picture that :func:`write_plot` writes."""
-    if path.suffix.lower() not in PICTURES:
-        raise UserError(f"--plot {path}: name a file that ends in {', '.join(PICTURES)}")
+    if path.suffix.lower() not in _PLOT_SUFFIXES:
+        raise UserError(f"--plot {path}: name a file that ends in {', '.join(_PLOT_SUFFIXES)}")
 
 
 def write_plot(comparison: Comparison, path: Path) -> None:
@@ -126,7 +126,7 @@ def _forest(axes: Axes, comparison: Comparison, rows: Sequence[dict[str, Any]]) 
     axes.set_xlabel("run - mean of the reference" if comparison.reference else "A - B")
 
 
-def write_page(comparison: Comparison, path: Path, sources: Sequence[str], options: str = "") -> None:
+def write_comparison(comparison: Comparison, path: Path, sources: Sequence[str], options: str = "") -> None:
     """Write the page; ``sources`` and ``options`` are those of the command, for its reader."""
     head, lines = words.shown_table(comparison)
     answer, grounds = words.verdict_and_grounds(comparison)

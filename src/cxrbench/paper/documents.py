@@ -20,9 +20,8 @@ from cxrbench.paper import artifact
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.conclusions import conclusions
 from cxrbench.paper.entries import TEMPLATES, named_in_markdown, named_in_sentences
-from cxrbench.paper.ledger import CLAIMS
 from cxrbench.paper.practitioner import jobs_in_markdown, thresholds_in_markdown
-from cxrbench.paper.results import Results
+from cxrbench.paper.results import CLAIMS, Results
 from cxrbench.paper.values import values_of
 from cxrbench.study.names import Cell
 from cxrbench.study.platforms import ACCELERATED

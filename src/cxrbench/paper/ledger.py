@@ -1,7 +1,6 @@
 """The claims: the preprint's and ours one by one, and tables of verdicts, sources and facts."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,9 +9,8 @@ from cxrbench.claims.file import OURS, read_claims
 from cxrbench.claims.inputs import show
 from cxrbench.claims.ledger import AGAINST, VERDICTS, against
 from cxrbench.paper.formats import Columns, Fields, Range, Table, missing, of_kinds, table
-from cxrbench.paper.results import Results
+from cxrbench.paper.results import CLAIMS, Results
 
-CLAIMS = Path("data/claims.yaml")
 UNNAMED = "not named"  # an author in claims.yaml
 PRINTED = ("preprint", OURS)  # sources whose claims stand in the PDF
 

@@ -32,8 +32,8 @@ from cxrbench.paper.formats import (
 )
 from cxrbench.paper.results import Results, host_in_words, read_measurements
 
-SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
-ROWS = (
+AUDIT_SETTING = Setting(pixels=224, batch=32, precision="fp32")  # of the audit's table
+AUDIT_NETWORKS = (
     "resnet18", "resnet50", "convnext_pico", "convnext_pico_linear_mlp", "convnext_nano",
     "convnext_nano_linear_mlp", "convnext_tiny", "convnext_tiny_conv_mlp", "convnext_tiny_hnf",
     "convnext_small", "convnext_small_conv_mlp", "convnext_base", "convnext_base_conv_mlp", "convnextv2_pico",
@@ -241,7 +241,7 @@ def gate(read: Results) -> Iterator[Fields]:
 
 def captured_steps(table: pd.DataFrame) -> pd.DataFrame:
     """The captured steps of the paper's setting, by architecture."""
-    table = audit.of_setting(table, SETTING)
+    table = audit.of_setting(table, AUDIT_SETTING)
     if len(table):
         table = table[table["problem"] == ""]
         table = table.assign(million=table["parameters"] / 1e6, share_of_cap=table["tiles"] / INSTRUCTION_CAP)
@@ -249,7 +249,7 @@ def captured_steps(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def audit_table(read: Results) -> Table:
-    """The networks of :data:`ROWS` as graphs, with what the preprint's abstract says of them."""
+    """The networks of :data:`AUDIT_NETWORKS` as graphs, with what the preprint's abstract says of them."""
     captured = captured_steps(read_audit(read.recorded))
     columns: Columns = {
         "Network": "architecture",
@@ -274,7 +274,7 @@ def audit_table(read: Results) -> Table:
         "Predict failure": "predicts_failure",
         "Others": "other_rules",
     }
-    return table(captured.loc[[name for name in ROWS if name in captured.index]], columns)
+    return table(captured.loc[[name for name in AUDIT_NETWORKS if name in captured.index]], columns)
 
 
 def pico_and_tiny(read: Results) -> Table:

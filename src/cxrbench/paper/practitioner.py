@@ -2,19 +2,19 @@
 
 import math
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from cxrbench.cost.devices import DEVICES
+from cxrbench.cost.estimate import FORWARD_SHARE
 from cxrbench.cost.prices import NoPrice, price, read_prices
 from cxrbench.cost.published import leave_one_card_out, published_speed
 from cxrbench.cost.ratios import cheapest_block, thresholds, where
 from cxrbench.neuron.reports import read_reported
 from cxrbench.paper.blocks import as_markdown
 from cxrbench.paper.formats import Range, text
-from cxrbench.paper.results import Results
+from cxrbench.paper.results import PRICES, Results
 from cxrbench.study.config import Pricing
 
 
@@ -28,21 +28,30 @@ class ExampleJob(NamedTuple):
     network: str
 
 
+class Example(NamedTuple):
+    """The run of the example, and its port: images/s in training, Trainium's cost over the GPU's."""
+
+    images: int = 60_000
+    scored: int = 6_000
+    epochs: int = 10
+    speed: int = 600
+    porting_usd: int = 20_000
+    ratio: float = 0.77
+    horizon_months: int = 12
+
+
 JOBS = (
     ExampleJob("small", 120_000, 224, 20, "convnext_tiny"),
     ExampleJob("large", 2_000_000, 512, 10, "efficientnet_b0"),
     ExampleJob("very large", 2_000_000, 512, 30, "convnext_base"),
 )
-INSTANCES = (
+JOB_INSTANCES = (
     *("g6.xlarge", "g5.xlarge", "g6e.xlarge", "g7e.2xlarge", "g5.12xlarge", "g6e.12xlarge", "p4d.24xlarge"),
     *("p5.4xlarge", "p5.48xlarge"),
 )
-PRICES = Path("data/prices.csv")
-GPU = "g5.xlarge"  # that ports are judged against
-OF_THRESHOLDS = (GPU, "g6e.xlarge", "g7e.2xlarge", "p5.4xlarge")  # GPU, and those that the page advises
-IMAGES, SCORED, EPOCHS, SPEED = 60_000, 6_000, 10, 600  # of the example; images/s in training
-FORWARD = 1 / 3  # of a training step's time, for an image that is scored
-PORTING_USD, RATIO, HORIZON_MONTHS = 20_000, 0.77, 12  # of the example; RATIO: Trainium's cost over the GPU's
+GPU_INSTANCE = "g5.xlarge"  # that ports are judged against
+OF_THRESHOLDS = (GPU_INSTANCE, "g6e.xlarge", "g7e.2xlarge", "p5.4xlarge")  # and those that the page advises
+EXAMPLE = Example()
 
 
 def jobs_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
@@ -50,9 +59,9 @@ def jobs_table(prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
     :func:`~cxrbench.cost.published.published_speed`; ``*_middle`` is the geometric middle,
     ``spot`` the USD per hour of ``spot_as_of``, NaN and empty where none is known."""
     rows = []
-    spot = {instance: _on_spot(prices, instance, pricing) for instance in INSTANCES}
+    spot = {instance: _on_spot(prices, instance, pricing) for instance in JOB_INSTANCES}
     for job in JOBS:
-        for instance in INSTANCES:
+        for instance in JOB_INSTANCES:
             rate = price(prices, instance, pricing.region, pricing.basis, pricing.as_of)
             speed = published_speed(job.network, job.pixels, DEVICES[rate["accelerator"]])
             assert speed, f"timm timed no {job.network}, or {instance} has no documented bandwidth"
@@ -120,19 +129,20 @@ def example(read: Results) -> pd.DataFrame:
     """
     pricing = read.study.prices
     try:
-        rate = price(read_prices(PRICES), GPU, pricing.region, pricing.basis, pricing.as_of)
+        rate = price(read_prices(PRICES), GPU_INSTANCE, pricing.region, pricing.basis, pricing.as_of)
     except NoPrice:
         return pd.DataFrame()
-    hours = EPOCHS * (IMAGES + SCORED * FORWARD) / SPEED / 3600
+    of = EXAMPLE
+    hours = of.epochs * (of.images + of.scored * FORWARD_SHARE) / of.speed / 3600
     usd = hours * rate["usd_per_hour"]
-    monthly = PORTING_USD / HORIZON_MONTHS / (1 - RATIO)
-    row = {"minutes": 60 * hours, "usd": usd, "runs": PORTING_USD / usd, "monthly": monthly}
+    monthly = of.porting_usd / of.horizon_months / (1 - of.ratio)
+    row = {"minutes": 60 * hours, "usd": usd, "runs": of.porting_usd / usd, "monthly": monthly}
     return pd.DataFrame([row | {name: rate[name] for name in ("usd_per_hour", "as_of")}])
 
 
 def threshold(read: Results) -> pd.DataFrame:
     """The row of :func:`~cxrbench.cost.ratios.thresholds` of the cheapest instance that can be trained on."""
-    return thresholds(read_prices(PRICES), GPU, read.study.prices).head(1)
+    return thresholds(read_prices(PRICES), GPU_INSTANCE, read.study.prices).head(1)
 
 
 def inference_of_a_convnext(read: Results) -> pd.DataFrame:

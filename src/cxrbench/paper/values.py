@@ -20,7 +20,7 @@ from cxrbench.paper.formats import KINDS, Range, Value, Values, WithInterval, li
 from cxrbench.paper.results import Results
 from cxrbench.study.platforms import ACCELERATED
 
-NAME = "values.json"
+VALUES_FILE = "values.json"
 
 
 def values_of(read: Results, keys: Iterable[str]) -> Values:
@@ -118,4 +118,4 @@ def _of_kind(value: Any, kind: str) -> int | str | Value | None:
 def write_values(values: Values, folder: Path) -> None:
     """Write values.json into ``folder``, key by key: a count as a number, anything else as it is printed."""
     shown = {key: value if isinstance(value, int) else str(value) for key, value in values.items()}
-    write_text(folder / NAME, json.dumps(shown, indent=0, ensure_ascii=False, sort_keys=True) + "\n")
+    write_text(folder / VALUES_FILE, json.dumps(shown, indent=0, ensure_ascii=False, sort_keys=True) + "\n")

@@ -33,13 +33,13 @@ from cxrbench.paper.formats import Columns, Table, Values, table
 from cxrbench.paper.items import as_text, chosen
 from cxrbench.paper.page.links import Links, addressed, linked, marked, marked_pieces
 from cxrbench.paper.page.pictures import page_figures
-from cxrbench.paper.results import Results, with_interval
+from cxrbench.paper.results import CLAIMS, Results, with_interval
 from cxrbench.paper.values import values_of
 from cxrbench.results.matrix import NOT_RUN, REFUSED, UNEXPECTED, State, matrix, run_and_unrun, state_of
 from cxrbench.study.names import Cell
 
 _LONGEST = 2000  # characters of a text
-LINES, WIDTH, WINDOW = 40, 400, 1 << 18  # of the end of a log: lines, characters of each, bytes
+_LOG_LINES, _LOG_WIDTH, _LOG_WINDOW = 40, 400, 1 << 18  # of its end: lines, characters of each, bytes
 _STATES = ("Kind", "State", "Status")  # columns that say of a row that it was not run
 _COLOURS = {  # of a badge, by what its text starts with; other texts are grey
     "bad": ("contradicted", "inconsistent", "different", REFUSED, *(s.replace("_", " ") for s in FAILED)),
@@ -139,7 +139,7 @@ def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
         "Where": "where",
         "How": ("text", _how),
     }
-    told = read_claims(ledger.CLAIMS).sources[source]
+    told = read_claims(CLAIMS).sources[source]
     by = "" if told.author == ledger.UNNAMED else f", by {told.author.rstrip('.')}"
     title = "Our own claims" if source == OURS else told.title + by
     return _PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
@@ -290,13 +290,13 @@ def _fact_in_words(value: Any) -> str:
 
 
 def _tail(path: Path) -> list[str]:
-    """The last lines of a log, each cut after ``WIDTH`` characters."""
+    """The last lines of a log, each cut after ``_LOG_WIDTH`` characters."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - WINDOW))
-        lines = file.read().decode("utf-8", errors="replace").splitlines()[-LINES:]
-    return [line if len(line) <= WIDTH else f"{line[:WIDTH]} … [cut]" for line in lines]
+        file.seek(max(0, path.stat().st_size - _LOG_WINDOW))
+        lines = file.read().decode("utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+    return [line if len(line) <= _LOG_WIDTH else f"{line[:_LOG_WIDTH]} … [cut]" for line in lines]
 
 
 def _render(gathered: dict[str, Any], links: Links) -> str:

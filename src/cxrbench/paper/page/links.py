@@ -28,7 +28,7 @@ _PLACES: Mapping[str, Callable[[re.Match[str]], str]] = {
     r"arXiv (\d{4}\.\d{4,5})(?: (v\d+))?": lambda match: f"https://arxiv.org/abs/{match[1]}{match[2] or ''}",
     r"(?<![\w@./-])(?:[a-z0-9-]+\.)+(?:com|org|io)(?![\w./-])": lambda match: f"https://{match[0]}",
 }
-STUDY = "study.json"  # beside the tables: what a study sets
+STUDY_FILE = "study.json"  # beside the tables: what a study sets
 _MARKED = re.compile("\ue000([^\ue001]*)\ue001([^\ue002]*)\ue002")
 
 
@@ -60,7 +60,7 @@ def marked(values: Values) -> Values:
     for key, value in values.items():
         entry, text = entry_of(key), str(value)
         table = (entry.link or (entry.table if ":" not in entry.table else "")) if entry else ""
-        table = STUDY if entry and entry.setting else table
+        table = STUDY_FILE if entry and entry.setting else table
         has_number = len(text) < 80 and re.search(r"\d", text)
         texts[key] = f"\ue000{table}\ue001{text}\ue002" if has_number else text
     return texts
@@ -90,7 +90,7 @@ class Links:
 
     def csv(self, table: str) -> str:
         """The address of a table of the results, or of the study that a build was of."""
-        return self._results + (STUDY if table == STUDY else f"tables/{quote(table)}.csv")
+        return self._results + (STUDY_FILE if table == STUDY_FILE else f"tables/{quote(table)}.csv")
 
     def of_cell(self, cell: str, file: str = "record.json") -> str:
         """The address of a file of a cell's evidence; empty where there is none."""
