@@ -453,7 +453,9 @@ def test_claims_are_printed_by_their_names() -> None:
     assert [row["id"] for row in rows] == ["O18"]
 
 
-@pytest.mark.parametrize("words", [("claims", "--json"), ("--help",), ("cost", "table", "data/recorded")])
+@pytest.mark.parametrize(
+    "words", [("claims", "--json"), ("claims", "O18"), ("cost", "table", "data/recorded")]
+)
 def test_a_reader_that_has_gone_is_told_from_a_claim_that_does_not_follow(words: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)  # as `head` does
@@ -464,3 +466,8 @@ def test_a_reader_that_has_gone_is_told_from_a_claim_that_does_not_follow(words:
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_a_closed_output_is_no_traceback() -> None:
+    done = ran("bash", "-c", f"{sys.executable} -m cxrbench data --help >&-", cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")

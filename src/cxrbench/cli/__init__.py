@@ -304,7 +304,8 @@ def with_messages() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # at the interpreter's end a refusal would be a traceback
+            if sys.stdout:  # None where it was closed, as by >&-
+                sys.stdout.flush()  # at the interpreter's end a refusal would be a traceback
     except BrokenPipeError:
         _print_no_more()
         sys.exit(READER_GONE)
