@@ -93,20 +93,11 @@ def compare(
     Example: cxrbench compare gpu port --html page.html
     for the folders gpu and port with seed0.csv, seed1.csv, seed2.csv each.
     """
-    from cxrbench.common.errors import UserError, suggestion
+    from cxrbench.common.errors import UserError
     from cxrbench.statistics.compare_scores import compare_scores
     from cxrbench.statistics.comparison import compare_runs
-    from cxrbench.statistics.components import Verdict
 
-    expect = expect and expect.replace(" ", "_")  # as it is printed
-    if expect is not None and expect not in list(Verdict):
-        raise UserError(f"--expect {expect}: there is no such verdict{suggestion(expect, list(Verdict))}")
-    beside = expect in (Verdict.INSIDE, Verdict.OUTSIDE)
-    if expect not in (None, Verdict.CANNOT_TELL) and beside != reference:
-        raise UserError(
-            f"--expect {expect}: a run beside its reference is inside or outside, two sets are not; "
-            f"{'leave out' if reference else 'add'} --reference, or expect another verdict"
-        )
+    expected = None if expect is None else _expected(expect.replace(" ", "_"), reference)  # as it is printed
     if scores not in ("probabilities", "logits"):
         raise UserError(f"--scores {scores}: use probabilities or logits")
     if plot:
@@ -164,9 +155,25 @@ def compare(
             write_comparison(comparison, html, sources, _options(margin, label_margin, by, reference))
         for path in filter(None, (plot, html)):
             say(f"wrote {path}")
-    if expect not in (None, comparison.verdict):
-        say(f"the verdict is {comparison.verdict}, not {expect}")
+    if expected not in (None, comparison.verdict):
+        say(f"the verdict is {comparison.verdict}, not {expected}")
         raise typer.Exit(ANOTHER_VERDICT)
+
+
+def _expected(verdict: str, reference: bool) -> str:
+    """The verdict that is expected; UserError for one that there is not, or not of such a comparison."""
+    from cxrbench.common.errors import UserError, suggestion
+    from cxrbench.statistics.components import Verdict
+
+    if verdict not in list(Verdict):
+        raise UserError(f"--expect {verdict}: there is no such verdict{suggestion(verdict, list(Verdict))}")
+    beside = verdict in (Verdict.INSIDE, Verdict.OUTSIDE)
+    if verdict != Verdict.CANNOT_TELL and beside != reference:
+        raise UserError(
+            f"--expect {verdict}: a run beside its reference is inside or outside, two sets are not; "
+            f"{'leave out' if reference else 'add'} --reference, or expect another verdict"
+        )
+    return verdict
 
 
 def _unused(comparison: Comparison, margin: float, label_margin: float) -> list[str]:
