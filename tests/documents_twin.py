@@ -384,7 +384,7 @@ def priced() -> dict[str, Any]:
         **ends("preprint", *STATED),
         **ends("spot", STATED[0] * min(spot), STATED[1] * max(spot)),
         "spot/regions": len(regions),
-        "pays from": 20_000 / 12 / (1 - 0.77),  # the example's ratio
+        "pays from": 20_000 / 12 / (1 - 1 / 1.3),  # the example's ratio
         **{"example/minutes": 60 * hours, "example/usd": hours * g5, "example/runs": 20_000 / (hours * g5)},
         **{f"published/{on.lower()}": speeds["convnext_tiny", on].max() for on in ("trn2.3xlarge", "A10G")},
     }

@@ -1,9 +1,11 @@
 """docs/own-data.md, done to the letter on drawn images, and on to the tables that a build makes."""
 
+import re
 import shlex
 import shutil
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pandas as pd
@@ -133,3 +135,13 @@ def test_the_page_prints_the_forecast_and_the_cost_of_its_real_study(tmp_path: P
         said = must_work(*words, cwd=tmp_path).stdout
         wanted, shown = ([line.split() for line in text.splitlines()] for text in (lines, said))
         assert wanted and all(line in shown for line in wanted), said
+
+
+def test_the_study_of_two_platforms_has_a_forecast(tmp_path: Path) -> None:
+    """docs/researcher.md: without images, on a machine with neither platform."""
+    (study,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/researcher.md").read_text(), flags=re.S)
+    (tmp_path / "mine.yaml").write_text(dedent(study))
+    for name in ("config", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    said = must_work("plan", "--study", "mine.yaml", cwd=tmp_path).stdout
+    assert "cuda" in said and "torchneuron" in said and "to run 5 of 5" in said

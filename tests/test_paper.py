@@ -32,7 +32,7 @@ _NO_RESULT = re.compile(
     r"|\\(val|ifany|ifmany|label|autoref|ref|cite|code|url|papertable|paperfigure|input)"
     r"(\[[^\]]*\])?\{[^}]*\}"
     r"|\$[^$]*[_^][^$]*\$"  # a formula
-    r"|9[05]\\,\\%|\\begin\{(table|figure)\}\[(htbp|H)\]|ChestX-ray14|F1|resnet18|p4d|A10G|TF32|%.*$"
+    r"|9[05]\\,\\%|\\begin\{(table|figure)\}\[(htbp|H)\]|ChestX-ray14|F1|resnet18|ResNet-\d+|EfficientNet-Lite0|p4d|A10G|TF32|%.*$"
 )
 
 

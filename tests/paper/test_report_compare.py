@@ -108,7 +108,7 @@ def test_five_recorded_seeds_are_a_reference(mine: Path, tmp_path: Path) -> None
         folder.rename(CELL.folder(tmp_path / str(skill)))
         lines[skill] = compare_with_record(CELL, CELL.folder(tmp_path / str(skill)), tmp_path).lines
     assert [line.inside for line in lines[0.3][:2]] == [True, True]
-    assert "the mean of 5 recorded runs; notices a change of 0.0" in lines[0.3][0].origin
+    assert "the mean of 5 recorded runs; detects a change of 0.0" in lines[0.3][0].origin
     assert lines[0.1][0].inside is False
 
 

@@ -112,11 +112,14 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     for job in ("small", "large", "very large"):
         assert usd[job].idxmin() == "p4d.24xlarge" and usd[single][job].idxmin() == "g6e.xlarge", job
         assert {*usd[job].nsmallest(2).index} == {"p4d.24xlarge", "p5.48xlarge"}, job
-    assert "a g6e.xlarge remains the cheapest single GPU, and" in words
+    assert "a g6e.xlarge remains the cheapest single GPU." in words
     for job in ("large", "very large"):
         assert usd[job, "p4d.24xlarge"] / usd[job, "g6e.xlarge"] == pytest.approx(0.25, abs=0.04)
-    assert "eight GPUs of a p4d.24xlarge do the same job for about a quarter. Elsewhere" in words
-    assert "Elsewhere it costs 1.8 to 11 times this." in words
+    assert "A p4d.24xlarge does the same job for about a quarter of its price, but" in words
+    assert "but costs 1.8 to 11 times more an hour in other regions." in words
+    assert "rent a g5.xlarge: of single GPUs, the upper ends of its ranges are the lowest." in words
+    for job in ("small", "large", "very large"):
+        assert table["usd_high"][single][job].idxmin() == "g5.xlarge", job
     p4d = prices[(prices["instance"] == "p4d.24xlarge") & (prices["basis"] == "spot")].set_index("region")
     times = p4d["usd_per_hour"].drop("us-east-1") / p4d.loc["us-east-1", "usd_per_hour"]
     assert (round(times.min(), 1), round(times.max())) == (1.8, 11)
@@ -162,7 +165,7 @@ def test_every_number_of_the_page_is_recomputed(prices) -> None:
         f"{here['as_of']}) | {row['price_ratio']:.2f} (spot, us-east-1, undated) |",
         f"| g6e.xlarge | {trn2.min() / g6e:.2f} (on demand, us-east-1, ",
         f"| p5.4xlarge | {trn2.min() / h100:.2f} (capacity block, ap-northeast-1, ",
-        f"if you spend more than {20_000 / 12 / (1 - 0.77):,.0f} USD a month",
+        f"if you spend more than {20_000 / 12 / (1 - 1 / 1.3):,.0f} USD a month",
         f"in this range for {100 * quality['inside'].min():.0f} to {100 * quality['inside'].max():.0f} % of",
         f"of the middle for {100 * quality['within_two'].min():.0f} % or more",
     ):

@@ -22,7 +22,7 @@ from training.trainers import wait_until
 from .conftest import FEW
 
 DOCS = (ROOT / "docs/neuron.md").read_text()
-HOUR = DOCS.partition("## The first hour on a trn1.2xlarge")[2].partition("\n## ")[0]
+HOUR = DOCS.partition("## A first run on a trn1.2xlarge")[2].partition("\n## ")[0]
 CELL = f"phantom-32px/{TINY}/neuron/seed0"
 STUDY = {
     "datasets": {"phantom-32px": {"source": "phantom", "pixels": 32, "recipe": "fast", "images": FEW}},

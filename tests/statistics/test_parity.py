@@ -121,7 +121,7 @@ def test_every_label_is_equivalent_only_when_each_is(images, table):
         one.loc[one["split"] == "test", "label_Mass"] = 0
     undefined = compared(changed, WIDE)
     row = pick(undefined, "cpu", "cuda", EVERY)
-    assert (row["verdict"], row["reason"]) == ("inconclusive", "13 of 14 labels are equivalent")
+    assert (row["verdict"], row["reason"]) == ("inconclusive", "13 of 14 findings are equivalent")
     assert "only one class" in pick(undefined, "cpu", "cuda", "Mass")["reason"]
     assert pick(undefined, "cpu", "cuda")["verdict"] == "equivalent"
 

@@ -88,8 +88,8 @@ class Measured(Strict):
 class Experiment(Strict):
     """How a reviewer sees claims, by commands. ``cell`` or ``measured`` give its cost, where known.
 
-    With ``beside`` two cells are trained again: what is said is refuted if their mean AUROC differs by more
-    than ``within``.
+    With ``beside`` two cells are trained again: what is said is in doubt if their mean AUROC differs by more
+    than ``within``, or without it by more than recorded pairs foretell.
     """
 
     title: Text

@@ -8,7 +8,9 @@ person's minutes, which no evidence has, are an estimate.
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from scipy.stats import t
 
 from cxrbench.claims.file import Experiment, read_claims
 from cxrbench.claims.ledger import ClaimVerdict
@@ -31,7 +33,7 @@ _LINES = (
     "Expected",
     "In doubt if",
     "Your time",
-    "Machine's time",
+    "Machine time",
     "Disk",
 )  # of a section
 _SHORT = 120  # seconds, and then minutes, that are printed as such
@@ -99,7 +101,7 @@ def experiments(read: Results) -> pd.DataFrame:
             "Bears on": experiment.bears_on,
             "Expected": f"{experiment.expect} {result}".strip(),
             "Your time": f"{experiment.human_minutes:g} min",
-            "Machine's time": compute,
+            "Machine time": compute,
             "Disk": disk,
             "In doubt if": doubt,
         }
@@ -123,7 +125,8 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str, str]
     texts = ", ".join(f"{line.name} {line.centre:.3f} ± {line.tolerance:.3f}" for line in scores)
     result = f"{texts} ({scores[0].origin})" if scores else f"status {record.status}"
     if scores and scores[0].mean is not None:
-        result += f". This seed's own: {', '.join(f'{line.recorded:.3f}' for line in scores)}"
+        result += f". This seed: {', '.join(f'{line.recorded:.3f}' for line in scores)}"
+    doubt = "a score is outside its tolerance" if scores else ""
     also = store.record(experiment.beside) if experiment.beside else None
     if experiment.beside and also:
         apart = _apart(cell, experiment.beside, read)
@@ -131,16 +134,29 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str, str]
         if len(apart) > 1:
             most = max(map(abs, apart.values()))
             result += f", and at most {most:.4f} in the recorded pairs of {len(apart)} seeds"
+        doubt = _doubt(experiment.within, [*apart.values()]) or doubt
     machine = f"{host.cores_used} cores ({host.cpu})" if host.device.startswith("CPU") else host.device
     machine += ", busy" * (record.busy or bool(also and also.busy))
     runs = [timing, *([also.timing] if also else [])]
     took = sum(
         one.setup_seconds + one.compile_seconds + one.train_seconds + one.evaluate_seconds for one in runs
     )
-    doubt = "a score is outside its tolerance" if scores else ""
-    if experiment.within is not None:
-        doubt = f"the mean AUROC of the two differs by more than {experiment.within:g}"
     return f"Recorded: {result}.", doubt, f"{_duration(took)} on {machine}", packed
+
+
+def _doubt(within: float | None, apart: list[float]) -> str:
+    """The difference of a pair that would cast doubt: more than ``within``, else outside the 95 % prediction
+    interval of recorded differences ``apart``."""
+    if within is not None:
+        return f"the mean AUROC of the two differs by more than {within:g}"
+    if len(apart) < 2:
+        return ""
+    half = t.ppf(0.975, len(apart) - 1) * np.std(apart, ddof=1) * (1 + 1 / len(apart)) ** 0.5
+    low, high = (np.mean(apart) + sign * half for sign in (-1, 1))
+    return (
+        f"the difference lies outside {low:+.4f} to {high:+.4f}, where 19 of 20 pairs like the "
+        f"{len(apart)} recorded ones would lie"
+    )
 
 
 def _apart(cell: Cell, beside: Cell, read: Results) -> dict[int, float]:

@@ -356,7 +356,7 @@ def seed_spread(read: Results) -> Figure:
         return no_evidence("No cell has run.")
     names = list(dict.fromkeys(rows["name"]))
     headings = [read.images_and_recipe(dataset) for dataset, _, _ in names]
-    networks = [f"{architecture}, {platform}" for _, architecture, platform in names]
+    networks = [f"{network}, {platform}".removesuffix(", cpu") for _, network, platform in names]
     figure, axes, lines = lines_in_groups(headings, networks, 0.13)
     line = dict(zip(names, lines, strict=True))
     seeds = rows.groupby("name")["cell"]

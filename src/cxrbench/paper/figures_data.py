@@ -15,7 +15,7 @@ from cxrbench.paper.results import Results
 
 
 def samples(_: Results) -> Figure:
-    """Draw phantoms, one of each kind: what the embedded dataset looks like."""
+    """Draw six phantoms: what the embedded dataset looks like."""
     return phantoms(("PA", "AP", "Cardiomegaly", "Effusion", "Pneumothorax", "Mass"), 1, 6)
 
 

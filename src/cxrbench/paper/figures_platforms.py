@@ -156,8 +156,8 @@ def power_of_seeds(read: Results) -> Figure:
     rows = read.table("powers")
     arithmetic = rows[["dataset_a", "dataset_b"]].map(lambda name: read.study.recipe(name).arithmetic)
     measured = {
-        "shared as by two precisions": rows[rows["differs"] == PRECISION],
-        "shared as by the emulated platforms": rows[(arithmetic == EMULATED_PLATFORMS).all(axis=1)],
+        "correlated as two precisions": rows[rows["differs"] == PRECISION],
+        "correlated as the emulated platforms": rows[(arithmetic == EMULATED_PLATFORMS).all(axis=1)],
     }
     measured = {title: part for title, part in measured.items() if len(part)}
     if not measured:

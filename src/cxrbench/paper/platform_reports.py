@@ -19,7 +19,7 @@ def _both(row: Any, name: str) -> str:
 
 
 _COLUMNS: Columns = {
-    "Source": "name",
+    "Source": ("name", lambda row: row.name + "*" * (row.read == "abstract")),
     "Platforms": ("text", partial(_both, name="platform")),
     "Measure": "metric",
     "Runs": ("text", partial(_both, name="runs")),
@@ -27,7 +27,6 @@ _COLUMNS: Columns = {
     "Values": ("text", partial(_both, name="value")),
     "Says": "claims",
     "Could show it": "shown",
-    "Read": "read",
 }
 
 

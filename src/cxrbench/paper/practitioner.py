@@ -36,7 +36,7 @@ class Example(NamedTuple):
     epochs: int = 10
     speed: int = 600
     porting_usd: int = 20_000
-    ratio: float = 0.77
+    ratio: float = 1 / 1.3  # 30 % better price-performance
     horizon_months: int = 12
 
 

@@ -152,7 +152,8 @@ def over_folds(read: Results) -> Table:
         "SD": ("fine", lambda row: _deviation(row.variance)),
         "95 % interval": ("fine", lambda row: Range(row.low**0.5, row.high**0.5)),
         "Variance": "variance:scientific",
-        "Error": "error:scientific",
+        # Of the split the interval is the measure: the error holds at the estimate, which may lie below zero.
+        "Error": ("scientific", lambda row: math.nan if row.source == SPLIT else row.error),
         "Fraction": ("share", _fraction),
         "p": "p:ratio",
     }

@@ -70,13 +70,14 @@ def compare_with_literature(
 
 
 def reproductions(literature: pd.DataFrame) -> tuple[float, float] | None:
-    """The distance between two published reproductions of one network, in the mean and at most."""
+    """The distance between two published reproductions of one network, in the mean over findings and at most
+    in one: a published mean may be rounded."""
     rows = literature.drop_duplicates(["source", "label"])
     published = rows.pivot(index="label", columns="source", values="published")
     if not set(_REPRODUCTIONS) <= set(published):
         return None
-    apart = (published[_REPRODUCTIONS[0]] - published[_REPRODUCTIONS[1]]).abs()
-    return float(apart[MACRO]), float(apart.drop(MACRO).max())
+    apart = (published[_REPRODUCTIONS[0]] - published[_REPRODUCTIONS[1]]).drop(MACRO)
+    return abs(float(apart.mean())), float(apart.abs().max())
 
 
 def _note(row: dict) -> str:

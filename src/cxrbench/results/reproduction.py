@@ -240,7 +240,7 @@ def _beside(name: str, yours: float, recorded: float, found: Difference, k: int,
     mean = yours - float(found.value[k])
     if not np.isfinite([low, high]).all():
         return _not_judged(name, yours, recorded, "not defined on these images: not judged")
-    noticed = f"notices a change of {found.noticeable()[k]:.4f} in 4 of 5 runs"
+    noticed = f"detects a change of {found.noticeable()[k]:.4f} in 4 of 5 runs"
     origin = f"around {mean:.4f}, the mean of {runs} recorded runs; {noticed}"
     return Line(name, yours, recorded, (high - low) / 2, origin, low <= 0 <= high, mean)
 

@@ -303,7 +303,7 @@ def _every(labels: list[dict]) -> dict[str, Any]:
         return values | _judged("different", f"different: {', '.join(frame.loc[different, 'label'])}")
     if (cause := labels[0]["cause"]) in (Cause.SEEDS, Cause.IMAGES):  # of all labels alike
         return values | _judged("inconclusive", labels[0]["reason"], cause)
-    why = f"{equivalent.sum()} of {len(labels)} labels are equivalent"
+    why = f"{equivalent.sum()} of {len(labels)} findings are equivalent"
     return values | _judged("inconclusive", why, Cause.BETWEEN)
 
 
