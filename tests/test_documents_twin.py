@@ -43,8 +43,8 @@ SAID = {
         "With {largest/train} training images of {largest/pixels} pixels, {largest/network} (pretrained "
         "weights) reached a mean AUROC of "
         f"{BEST} on {{largest/patients}} test patients ({{largest/seeds}} seeds).",
-        f"If the preprint's {RATIO} holds on demand, spot prices in {{spot/regions}} regions make it {SPOT} "
-        "times (trn1).",
+        f"If the preprint's {RATIO} holds on demand, spot prices make it {SPOT} times "
+        "(trn1, two g5 sizes, {spot/regions} regions).",
         "| {rebuild/seconds} s on {rebuild/where} |",
         "the same, after {small} short training runs on synthetic images |",
         "{small/minutes} min more on {small/cores} cores ({small/processor}) |",

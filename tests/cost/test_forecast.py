@@ -128,7 +128,10 @@ def test_the_whole_study_has_a_plan_here():
 @pytest.mark.slow
 def test_the_plan_is_printed_before_anything_starts():
     done = must_work("plan")
-    assert "nan" not in done.stdout and "until one cell has been timed; plan a day" in done.stdout
+    assert (
+        "nan" not in done.stdout
+        and "is known once one such cell has been timed; plan a day for that" in done.stdout
+    )
     assert "0.0024" not in done.stdout and "phantom-32px  " in done.stdout and " 0.01 " in done.stdout
     shown = " ".join(done.stdout.split())
     for platform in ("cuda", "neuron"):

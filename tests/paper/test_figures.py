@@ -77,11 +77,11 @@ def test_platforms_and_their_noise_floors_stand_in_one_figure(compared: pd.DataF
     assert [x for x, _ in marks.get_offsets()] == pytest.approx(list(rows["difference"]))
     filled = [tuple(face) != WHITE for face in marks.get_facecolors()]
     assert filled == list(rows["kind"] == "platforms")
-    # Noise floors of phantoms are drawn only where nothing is real; the order is the study's.
-    drawn = parity_drawn(compared.iloc[::-1])
-    assert list(drawn["dataset"]) == [PHANTOMS, *(RADIOGRAPHS,) * 3]
-    assert drawn["kind"].iloc[0] == "platforms"
+    # Phantoms are drawn only where nothing is real, noise floors without a pair only where there is none.
+    assert list(parity_drawn(compared.iloc[::-1])["dataset"]) == [RADIOGRAPHS] * 3
     assert len(parity_drawn(compared[compared["dataset"] == PHANTOMS])) == 3
+    alone = compared[compared["kind"] == "noise floor"].assign(architecture="b")
+    assert len(parity_drawn(pd.concat([compared, alone]))) == 3 and len(parity_drawn(alone)) == 2
 
 
 def test_parity_on_phantoms_has_a_table_of_its_own(compared: pd.DataFrame) -> None:

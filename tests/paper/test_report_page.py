@@ -578,6 +578,20 @@ def test_a_link_to_a_claim_ends_at_the_claim(opened: Any, width: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_link_to_a_table_ends_at_its_title(opened: Any, width: int) -> None:
+    address = opened.current_url
+    screen(opened, width)
+    opened.get("about:blank")
+    opened.get(f"{address}#table_parity")
+    opened.execute_async_script(FRAMES)
+    summary = "document.getElementById('table_parity').closest('details').querySelector('summary')"
+    bar = "matchMedia('(min-width: 62.5rem)').matches ? 0 : document.querySelector('nav').offsetHeight"
+    top, hidden = opened.execute_script(f"return [{summary}.getBoundingClientRect().top, {bar}]")
+    assert hidden <= top < 450
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 390, 1000, 1280])
 def test_nothing_is_wider_than_the_screen_and_the_page_is_short_until_it_is_opened(
     opened: Any, width: int

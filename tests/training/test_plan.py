@@ -111,6 +111,8 @@ def test_a_seed_that_is_not_planned_gets_those_that_are(tmp_path: Path) -> None:
     plan = Plan(study(cells=cells), EvidenceStore(tmp_path))
     with pytest.raises(UserError, match="it has seeds 0 to 2, 7 of this, not 99; add it to 'cells'"):
         plan.must_be_known(Cell("phantom-d", "a", "cpu", 99))
+    with pytest.raises(UserError, match=r"it has no dataset 'phantom-e'; did you mean 'phantom-d'\?$"):
+        plan.must_be_known(Cell("phantom-e", "a", "cpu", 0))  # a slip is no new cell
     with pytest.raises(UserError, match="it has no architecture 'b'"):
         plan.must_be_known(Cell("phantom-d", "b", "cpu", 99))
 

@@ -114,7 +114,9 @@ def _forecast_in_columns(rows: pd.DataFrame) -> str:
     if any(text.startswith("over") for text in texts["time"]):
         parts.insert(1, wrapped("over: without cells of unknown time."))
     if any("unknown" in text for text in texts["time"]):
-        parts.insert(1, wrapped("Time and cost are unknown until one cell has been timed; plan a day."))
+        parts.insert(
+            1, wrapped("An unknown time is known once one such cell has been timed; plan a day for that.")
+        )
     return "\n\n".join(parts) + "\n"
 
 

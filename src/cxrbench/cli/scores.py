@@ -22,7 +22,7 @@ from cxrbench.cli.words import (
     say,
     wrapped,
 )
-from cxrbench.statistics.metrics import ALL, COMPARED, METRICS, in_words
+from cxrbench.statistics.metrics import ALL, COMPARED, ENDPOINT, METRICS, in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,9 +68,17 @@ def evaluate(
     from cxrbench.results.scoring import each_once, evaluate_cells, evaluate_files
 
     named = [
-        kept if not path.exists() and (kept := RECORDED / path).is_dir() else path for path in sources or []
+        kept
+        if not path.exists() and len(path.parts) > 1 and (kept := RECORDED / path).parent.is_dir()
+        else path
+        for path in sources or []
     ]
     files = list({path.resolve(): path for path in named}.values())
+    for path in files:
+        if path.is_dir() and (runs := sorted(path.glob("seed*/record.json"))):
+            raise UserError(
+                f"{path}: {len(runs)} runs; name one, such as {runs[0].parent}, or use `cxrbench compare`"
+            )
     if len(files) < len(sources or []):
         say("a file that is named twice is scored once")
     if columns and len(columns) > 1:
@@ -87,8 +95,6 @@ def evaluate(
     if out:
         write_csv(out, table)
         say(f"wrote {out}")
-    for note in each_once(notes, len(files)):
-        say(wrapped(note))
     if as_json:
         print_json(table)
     elif not out and len(table):
@@ -99,10 +105,12 @@ def evaluate(
             parts = (f"{name}\n{_in_a_terminal(rows)}" for name, rows in table.groupby(by, sort=False))
             print("\n\n".join(parts))
             say("To compare two sets of runs: cxrbench compare A B")
+    for note in each_once(notes, len(files)):
+        say(wrapped(note))
 
 
 def _in_a_terminal(table: pd.DataFrame) -> str:
-    """The table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
+    """The answer and its table for a terminal, in ``_WIDTH`` columns: findings by metrics, then pooled F1."""
     import pandas as pd
 
     from cxrbench.statistics.evaluate import one_per_metric
@@ -122,6 +130,9 @@ def _in_a_terminal(table: pd.DataFrame) -> str:
         lines.append((label, f"{positive}{area['n_images']:,}", _with_interval(area), *others))
     head = ["finding", "positive/all", "AUROC (95 %)", *columns.values()]
     parts = [aligned([head, *lines], _RIGHT)]
+    if (ENDPOINT, "auroc") in by_key.index:
+        area = by_key.loc[(ENDPOINT, "auroc")]
+        parts[0] = f"Mean AUROC (main endpoint): {_with_interval(area)}, 95 % interval.\n{parts[0]}"
     pooled = [(row["metric"], _with_interval(row)) for _, row in rows[rows["label"] == ALL].iterrows()]
     if pooled:
         parts.append(aligned([("all findings", "(95 %)"), *pooled]))

@@ -226,20 +226,17 @@ def check(cell: CellArgument, study: StudyOption = STUDY, recorded: RecordedOpti
     named, store = Cell.parse(cell), EvidenceStore(recorded)
     plan = Plan(read_study(study).model_copy(update={"run": [str(named)]}), store)
     plan.must_be_known(named)
-    if reason := plan.why_not_here(named):
-        say(f"{named} cannot be trained here: {reason}")
-        if refused := store.refused(named):
-            say(f"its recorded evidence is refused: {refused}")
-        elif store.record(named):
-            kept = named.folder(recorded) / "predictions.parquet"
-            say(f"it is recorded: cxrbench evaluate {kept} prints its scores")
-        else:
-            say("and no record of it exists")
-        raise typer.Exit(CANNOT_RUN)
-    if store.record(named) or store.refused(named):
-        say(f"{named} can be trained here")
+    reason = plan.why_not_here(named)
+    say(f"{named} cannot be trained here: {reason}" if reason else f"{named} can be trained here")
+    if refused := store.refused(named):
+        say(f"its recorded evidence is refused: {refused}")
+    elif store.record(named):
+        kept = named.folder(recorded) / "predictions.parquet"
+        say(f"it is recorded: cxrbench evaluate {kept} prints its scores")
     else:
-        say(f"nobody has recorded {named}: it is trained and scored, and there is nothing to compare it with")
+        say("no record of it exists" + ("" if reason else ", so there is nothing to compare it with"))
+    if reason:
+        raise typer.Exit(CANNOT_RUN)
 
 
 @app.command("compare")

@@ -311,13 +311,14 @@ def real_contrasts(read: Results) -> pd.DataFrame:
 def parity_drawn(parity: pd.DataFrame) -> pd.DataFrame:
     """The rows of the parity figure: the main endpoint with an interval, in the study's order.
 
-    Beside real radiographs phantoms are drawn for pairs of platforms only, without their noise floors.
+    Of real radiographs alone where there are any; beside pairs of platforms, the noise floors of their
+    networks alone.
     """
     rows = parity[(parity["label"] == ENDPOINT) & (parity["metric"] == "auroc") & parity["ci_low"].notna()]
-    real = ~rows["drawn"]
-    if real.any():
-        rows = rows[real | (rows["kind"] != "noise floor")]
-    return rows
+    rows = rows if rows["drawn"].all() else rows[~rows["drawn"]]
+    trained = pd.MultiIndex.from_frame(rows[["dataset", "architecture"]])
+    pairs = (rows["kind"] != "noise floor").to_numpy()
+    return rows[trained.isin(trained[pairs])] if pairs.any() else rows
 
 
 def difference(row: Any, interval: str = "ci") -> WithInterval:

@@ -133,6 +133,8 @@ def load_predictions(
         path = beside
     if not path.is_file():
         reason = f"a folder without {FILE}" if path.is_dir() else "there is no such file"
+        if runs := sorted(path.parent.glob(f"*/{FILE}")):
+            reason += f"; beside it are {len(runs)} runs, such as {runs[0].parent}"
         raise UserError(f"{path}: {reason}; name a Parquet or CSV file of predictions")
     if not path.name.lower().endswith((*CSV, ".parquet")) and not _begins(path, b"PAR1"):
         raise UserError(f"{path}: neither Parquet nor CSV by its name; name a .parquet or .csv file")

@@ -133,7 +133,8 @@ class Plan:
             if str(value) not in values:
                 why = f"no {part} '{value}'{suggestion(str(value), values)}"
                 break
-        raise UserError(f"the study has no cell {cell}: it has {why}; add it to 'cells' in the config")
+        remedy = "" if why.endswith("?") else "; add it to 'cells' in the config"
+        raise UserError(f"the study has no cell {cell}: it has {why}{remedy}")
 
 
 class JobNeeds:

@@ -82,7 +82,7 @@
 
   // A study of own tables has no claims: what filters them then stands nowhere.
   const ledger = document.getElementById("ledger") || make("div"), rows = all("tbody tr", ledger), tiles = all("#claims .counts li");
-  const label = make("label", { className: "filter" }), field = make("input", { type: "search" }), count = make("span");
+  const label = make("label", { className: "filter" }), field = make("input", { type: "search" }), count = make("span", { className: "count" });
   let verdict = "all";
   const filter = () => {
     const words = field.value.toLowerCase().split(/\s+/);
@@ -116,7 +116,8 @@
     if (target.hidden) { field.value = ""; choose("all"); }
     for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
     for (const box of all(".scroll")) fit(box); // as cards, tables are higher
-    target.scrollIntoView();
+    // A folded table begins with its summary, which has its title.
+    (target.tagName === "TABLE" && target.closest("details") || target).scrollIntoView();
     if (target.tagName === "DETAILS") target.querySelector("summary").focus({ preventScroll: true });
   };
   addEventListener("hashchange", reveal);
