@@ -24,11 +24,11 @@ def measured_now(platform: Platform | None = None) -> dict[str, Any]:
     ``platform``: what it is made on, where that may be an accelerator.
     """
     head, dirty = commit_of_code()
-    on = platform.describe() if platform and platform.name in ACCELERATED else {}
+    description = platform.describe() if platform and platform.name in ACCELERATED else {}
     return {
         "measured": now(),
-        "machine": folder_name(on.get("device", "")),
-        **{name: on[name] for name in ("device", "driver", "sdk") if name in on},
+        "machine": folder_name(description.get("device", "")),
+        **{name: description[name] for name in ("device", "driver", "sdk") if name in description},
         "commit": head,
         "dirty": dirty,
         "versions": {name: installed(name) for name in ("torch", "timm")},

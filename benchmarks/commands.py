@@ -90,7 +90,7 @@ def bench_train(
     rest = pixels, batch, precision, threads, blocks, steps or _steps_on(platform), fastest
     settings = [train.Setting(platform, name, *rest) for name in architectures or train.NETWORKS]
     with train.packed_phantoms(pixels, batch) as folder:
-        for (row,) in keep(out, "train", ([train.measure(it, folder, say)] for it in settings)):
+        for (row,) in keep(out, "train", ([train.measure(setting, folder, say)] for setting in settings)):
             if UNFIT in row:
                 print(f"{row['architecture']}: batch {batch} does not fit: {row[UNFIT]}")
                 continue
@@ -186,11 +186,13 @@ def bench_steps(
         with nullcontext(Path()) if model else packed_phantoms(pixels) as packed:
             judged = gate.networks(architectures, model, batch, packed)
             rows = gate.judge_all(judged, others, precision, seed_defect, say)
-            found = [row for of in (rows if seed_defect or model else keep(out, "gate", rows)) for row in of]
+            found = [
+                row for group in (rows if seed_defect or model else keep(out, "gate", rows)) for row in group
+            ]
             if drift:
                 from benchmarks.steps import compare_steps
 
-                traces = (compare_steps(str(of), others, packed, drift, precision, say) for of in judged)
+                traces = (compare_steps(str(made), others, packed, drift, precision, say) for made in judged)
                 deque(keep(out.with_name("steps.json"), "steps", traces), 0)
     except NoSuchDefect as error:
         raise typer.BadParameter(str(error)) from None

@@ -47,13 +47,13 @@ def base(network: Path) -> Archive:
 def shifts(network: Path, difference: float) -> np.ndarray:
     """Return by how much (L,) positive images of a finding score lower where its AUROC is lower by
     ``difference``."""
-    of = base(network)
+    patients = base(network)
     noise = np.sqrt(2 * IMAGE**2 + SKILL**2)
-    found = np.zeros(of.labels.shape[1])
-    for k, positive in enumerate(of.labels.T):
+    found = np.zeros(patients.labels.shape[1])
+    for k, positive in enumerate(patients.labels.T):
         if not difference or positive.sum() < 2:
             continue
-        apart = (of.scores[positive, k][:, None] - of.scores[~positive, k][None, :]).ravel()
+        apart = (patients.scores[positive, k][:, None] - patients.scores[~positive, k][None, :]).ravel()
         expected = ndtr(apart / noise).mean() - difference
         found[k] = brentq(lambda s, a=apart, e=expected: ndtr((a - s) / noise).mean() - e, 0, 3, xtol=1e-6)
     return found
@@ -80,15 +80,15 @@ def _study(recorded: Path, count: int, differences: Sequence[float], number: int
     """Return what is said in one study of ``count`` patients, by difference, number of runs and pairing."""
     network = recorded / SCORED[number % len(SCORED)]
     rng = np.random.default_rng([5, count, number])
-    of = base(network)
-    study = of.of(rng.integers(0, len(of.starts), count))
+    patients = base(network)
+    study = patients.of(rng.integers(0, len(patients.starts), count))
     most, rows = max(RUNS), []
     common = [_noise(rng, study) for _ in range(2 * most)]
     first = {seed: _scored(study, _mixed(common[seed], _noise(rng, study))) for seed in range(most)}
-    other = [_mixed(common[seed], _noise(rng, study)) for seed in range(2 * most)]
+    mixed = [_mixed(common[seed], _noise(rng, study)) for seed in range(2 * most)]
     for difference in differences:
         lower = shifts(network, difference) * study.labels
-        second = {seed: _scored(study, noise - lower) for seed, noise in enumerate(other)}
+        second = {seed: _scored(study, noise - lower) for seed, noise in enumerate(mixed)}
         for runs in RUNS:
             for paired in (True, False):
                 seeds = range(runs) if paired else range(most, most + runs)

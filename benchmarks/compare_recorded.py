@@ -59,7 +59,7 @@ def leave_one_out(recorded: Path) -> pd.DataFrame:
     for _, setting in _settings():
         runs = _estimates(recorded, setting)
         for seed, run in runs.items():
-            found = from_reference(run, [other for number, other in runs.items() if number != seed])
+            found = from_reference(run, [estimate for number, estimate in runs.items() if number != seed])
             low, high = found.interval(0.95)
             outside, reach = (low > 0) | (high < 0), found.noticeable()
             for name, columns in zip(simulated.OF_RUNS, (slice(1), slice(1, 2), slice(2, None)), strict=True):
@@ -80,9 +80,9 @@ def simulate_pilots(recorded: Path, studies: int = 400) -> pd.DataFrame:
             variance = variance_parts(a, b, 0, patients, paired=True)
             rng = np.random.default_rng([6, NETWORKS.index(network), count])
             for runs in RUNS:
-                said = power(variance, Design(patients, runs), MARGIN)
+                predicted = power(variance, Design(patients, runs), MARGIN)
                 hits = [_equivalent(rng, a, b, variance, runs) for _ in range(studies)]
-                rows.append((network, count, runs, round(said, 4), *_rate_of(np.array(hits))))
+                rows.append((network, count, runs, round(predicted, 4), *_rate_of(np.array(hits))))
     return pd.DataFrame(rows, columns=simulated.PILOTS.columns)
 
 

@@ -113,32 +113,35 @@ def spread_of(made: Made, precision: str, seeds: Iterable[int] = CALIBRATION_SEE
     for seed in seeds:
         for right in RIGHT[precision].values():
             start, stepped, batches = made(right(), seed)
-            for one in judge(stepped, start, batches)[0]:
+            for difference in judge(stepped, start, batches)[0]:
                 # Sums in an operator's own bf16 have their bound by themselves: it is wider than the rest.
-                if not (one.floor and one.tensor.startswith("gradient")):
-                    before = largest.get(one[:2], (0.0, 0.0))
-                    largest[one[:2]] = max(before[0], one.direction), max(before[1], one.norm)
+                if not (difference.floor and difference.tensor.startswith("gradient")):
+                    before = largest.get(difference[:2], (0.0, 0.0))
+                    largest[difference[:2]] = (
+                        max(before[0], difference.direction),
+                        max(before[1], difference.norm),
+                    )
     return largest
 
 
 # -- the verdict ------------------------------------------------------------------------------------
 
 
-def tolerance(one: TensorDifference, precision: str, spread: Spread) -> tuple[float, float]:
+def tolerance(difference: TensorDifference, precision: str, spread: Spread) -> tuple[float, float]:
     """The largest ``direction`` and ``norm`` that a tensor may have."""
-    if WHOLE in one.tensor:
+    if WHOLE in difference.tensor:
         largest = max((most[0] for (_, tensor), most in spread.items() if WHOLE in tensor), default=0.0)
         return (max(WHOLE_FLOOR[precision], WHOLE_FACTOR * largest),) * 2
-    in_fp32 = one.operator.startswith(("AdamW", AVERAGING)) or one.tensor.startswith("change")
-    least = max(FLOOR["fp32" if in_fp32 else precision], one.floor)
-    direction, norm = (max(least, FACTOR * part) for part in spread.get(one[:2], (0.0, 0.0)))
+    in_fp32 = difference.operator.startswith(("AdamW", AVERAGING)) or difference.tensor.startswith("change")
+    least = max(FLOOR["fp32" if in_fp32 else precision], difference.floor)
+    direction, norm = (max(least, FACTOR * part) for part in spread.get(difference[:2], (0.0, 0.0)))
     return direction, norm
 
 
-def ratio(one: TensorDifference, precision: str, spread: Spread) -> float:
+def ratio(difference: TensorDifference, precision: str, spread: Spread) -> float:
     """A difference over its tolerance: above one it counts."""
-    direction, norm = tolerance(one, precision, spread)
-    return max(one.direction / direction, one.norm / norm)
+    direction, norm = tolerance(difference, precision, spread)
+    return max(difference.direction / direction, difference.norm / norm)
 
 
 def worst_first(found: Iterable[TensorDifference], precision: str, spread: Spread) -> list[dict[str, Any]]:
@@ -147,17 +150,21 @@ def worst_first(found: Iterable[TensorDifference], precision: str, spread: Sprea
     An infinite one is written as ``MOST``: JSON has no infinity.
     """
     rows = []
-    for one in found:
-        if not (over := ratio(one, precision, spread)) <= 1:
+    for difference in found:
+        if not (over := ratio(difference, precision, spread)) <= 1:
             allowed = dict(
-                zip(("direction_tolerance", "norm_tolerance"), tolerance(one, precision, spread), strict=True)
+                zip(
+                    ("direction_tolerance", "norm_tolerance"),
+                    tolerance(difference, precision, spread),
+                    strict=True,
+                )
             )
             sizes = {
-                "direction": min(one.direction, MOST),
-                "norm": min(one.norm, MOST),
+                "direction": min(difference.direction, MOST),
+                "norm": min(difference.norm, MOST),
                 "ratio": min(over, MOST),
             }
-            rows.append(one._asdict() | allowed | sizes)
+            rows.append(difference._asdict() | allowed | sizes)
     return sorted(rows, key=lambda row: (WHOLE in row["tensor"], -row["ratio"]))
 
 
@@ -201,8 +208,8 @@ def verdict(
         Defect(defect).plant(stepped)
     found, digest = judge(stepped, start, batches, compare=spread is not None)
     wrong = worst_first(found, precision, spread or {})
-    of = {"tensors": len(found), "differences": len(wrong), "worst": wrong[:SHOWN]}
-    return of | measured_now(platform), digest
+    row = {"tensors": len(found), "differences": len(wrong), "worst": wrong[:SHOWN]}
+    return row | measured_now(platform), digest
 
 
 def judge_all(
@@ -223,10 +230,10 @@ def judge_all(
                 row, digest = in_own_process(*asked, spread, defect, unrecorded)
             again = in_own_process(*asked, None, defect, unrecorded)[1]
             report(f"{made} on {name}: {row['differences']} of {row['tensors']} tensors differ")
-            for one in row["worst"]:
-                report(f"  {in_words(one)}")
-            said = {"platform": name, "precision": precision, "repeats": digest == again}
-            rows.append(made.named() | said | row)
+            for difference in row["worst"]:
+                report(f"  {in_words(difference)}")
+            head = {"platform": name, "precision": precision, "repeats": digest == again}
+            rows.append(made.named() | head | row)
         yield rows
 
 
@@ -325,12 +332,12 @@ class OfStudy:
         return start, Stepped(platform, network, optimizer, take, loss_of, steps.averaged, share), batches
 
     def _steps(self, platform: Platform, seed: int) -> tuple[Steps, list[Any], int]:
-        data, recipe = read_packed(self.packed), self.recipe
-        warm = round(recipe.warmup * recipe.epochs * (len(data.rows("train")) // recipe.batch))
-        steps = Steps(self.architecture, platform, recipe, data, warm, seed)
+        packed, recipe = read_packed(self.packed), self.recipe
+        warm = round(recipe.warmup * recipe.epochs * (len(packed.rows("train")) // recipe.batch))
+        steps = Steps(self.architecture, platform, recipe, packed, warm, seed)
         ready_for_the_gate(steps.network)
         batches = islice(steps.all_batches(), 2)
-        return steps, [(one.images, one.labels, one.label_weights) for one in batches], warm
+        return steps, [(batch.images, batch.labels, batch.label_weights) for batch in batches], warm
 
 
 def networks(architectures: list[str] | None, model: str | None, batch: str, packed: Path) -> list[Made]:

@@ -66,8 +66,8 @@ def defects(
         planted = {text: Defect(text).plant(stepped) for text in together}
         found = judge(stepped, start, batches)[0]
         for text, name in planted.items():
-            of = [one for one in found if _is_of(one, text.split(":")[0], name)]
-            worst = max(of, key=lambda one: ratio(one, precision, spread))
+            differences = [difference for difference in found if _is_of(difference, text.split(":")[0], name)]
+            worst = max(differences, key=lambda difference: ratio(difference, precision, spread))
             yield {"case": text, "seed": 0} | _row(worst, precision, spread)
 
 
@@ -78,17 +78,19 @@ def _can_be_planted(text: str, stepped: Stepped) -> bool:
     return False
 
 
-def _is_of(one: TensorDifference, operator: str, name: str) -> bool:
+def _is_of(difference: TensorDifference, operator: str, name: str) -> bool:
     """Whether a difference is of the operator in which a defect was planted."""
     if operator == "averaging":
-        return one[:2] == (AVERAGING, name)
-    return one.operator.startswith(f"AdamW on {name} " if operator == "adamw" else f"{name} ")
+        return difference[:2] == (AVERAGING, name)
+    return difference.operator.startswith(f"AdamW on {name} " if operator == "adamw" else f"{name} ")
 
 
 def correct(made: Made, precision: str, case: str, seed: int, spread: Spread) -> dict[str, Any]:
     """The largest difference that the gate sees in a correct variant."""
     start, stepped, batches = made(CORRECT[precision][case](), seed)
-    worst = max(judge(stepped, start, batches)[0], key=lambda one: ratio(one, precision, spread))
+    worst = max(
+        judge(stepped, start, batches)[0], key=lambda difference: ratio(difference, precision, spread)
+    )
     return {"case": case, "seed": seed} | _row(worst, precision, spread)
 
 
@@ -109,8 +111,8 @@ def main(out: Path, networks: list[str], seeds: int = 6) -> None:
             for precision in RIGHT:
                 spread = spread_of(made, precision)
                 head = {"network": network, "precision": precision}
-                for kind, at in product(DEFECT_KINDS, PLACES):
-                    for row in defects(made, precision, kind, at, spread):
+                for kind, tensor_place in product(DEFECT_KINDS, PLACES):
+                    for row in defects(made, precision, kind, tensor_place, spread):
                         rows.append(head | {"list": "defect"} | row | place)
                     write_csv(out, pd.DataFrame(rows))
                 for seed, case in product(range(seeds), CORRECT[precision]):

@@ -220,15 +220,15 @@ def of_skill(skills: np.ndarray, prevalence: np.ndarray) -> Ends:
     out = np.empty((2, *skills.shape))
     normal = np.exp(-(score**2) / 2) / np.sqrt(2 * np.pi)
     for k, share in enumerate(prevalence):
-        at = []
+        ends = []
         for skill in grid:
             recall, false = ndtr(skill - score), ndtr(-score)
             precision = share * recall / (share * recall + (1 - share) * false)
             chance = expit(logit(share) + skill * score - skill**2 / 2)
             density = share * np.exp(skill * score - skill**2 / 2) * normal + (1 - share) * normal
             brier = np.trapezoid(chance * (1 - chance) * density, score)
-            at.append((np.trapezoid(precision[::-1], recall[::-1]), brier))
-        out[:, :, k] = [np.interp(skills[:, k], grid, values) for values in zip(*at, strict=True)]
+            ends.append((np.trapezoid(precision[::-1], recall[::-1]), brier))
+        out[:, :, k] = [np.interp(skills[:, k], grid, values) for values in zip(*ends, strict=True)]
     return out[0], out[1]
 
 

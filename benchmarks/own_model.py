@@ -57,7 +57,7 @@ class OwnModel:
             return value.detach().float()
 
         half = tree_map_only(Tensor, lambda value: value / 2 if value.is_floating_point() else value, batch)
-        batches = [tree_map_only(Tensor, platform.to_device, one) for one in (half, batch)]
+        batches = [tree_map_only(Tensor, platform.to_device, tensors) for tensors in (half, batch)]
         return start, Stepped(platform, network, optimizer, take, loss), batches
 
     def _network_and_loss(self) -> tuple[nn.Module, Loss]:

@@ -65,12 +65,12 @@ def _of_commit(commit: str, folder: Path, recorded: Path) -> Iterator[tuple[Cell
 
 
 def _row(cell: Cell, folder: Path, recorded: Path) -> dict[str, Any] | None:
-    mine, theirs = check_evidence(folder, cell), check_evidence(cell.folder(recorded), cell)
-    images = [record.dataset.packed if record.dataset else "" for record in (mine, theirs)]
-    if mine == theirs or mine.recipe_hash != theirs.recipe_hash or images[0] != images[1]:
+    new_run, old_run = check_evidence(folder, cell), check_evidence(cell.folder(recorded), cell)
+    images = [record.dataset.packed if record.dataset else "" for record in (new_run, old_run)]
+    if new_run == old_run or new_run.recipe_hash != old_run.recipe_hash or images[0] != images[1]:
         return None
-    row: dict[str, Any] = {"cell": str(cell), "started": mine.started, "recorded_started": theirs.started}
-    for before, record in (("", mine), ("recorded_", theirs)):
+    row: dict[str, Any] = {"cell": str(cell), "started": new_run.started, "recorded_started": old_run.started}
+    for before, record in (("", new_run), ("recorded_", old_run)):
         row |= {f"{before}commit": (record.commit or "")[:12], f"{before}device": record.host.device}
         row |= {f"{before}processor": record.host.cpu}
     pair = [read_predictions(place / PREDICTIONS) for place in (folder, cell.folder(recorded))]

@@ -51,10 +51,10 @@ def bench_compare(images: int = 25_596, patients: int = 2_800) -> dict[str, Any]
     for run in range(2 * RUNS):  # of test images alone: the others do without thresholds
         sides[run % 2][run // 2] = _predictions(images, patients, run).query("split == 'test'")
     whole = timeit(lambda: compare_runs(sides[0], sides[1]), timer=process_time, number=1)
-    sample, other = (sample_of(side[0]) for side in sides)
+    sample, other_sample = (sample_of(side[0]) for side in sides)
     area = sum(
-        timeit(partial(_sklearn_loop, of, auroc_alone=True), timer=process_time, number=1)
-        for of in (sample, other)
+        timeit(partial(_sklearn_loop, side, auroc_alone=True), timer=process_time, number=1)
+        for side in (sample, other_sample)
     )
     row = {
         **{"images": images, "patients": patients, "findings": len(FINDINGS), "runs": RUNS},
@@ -68,7 +68,7 @@ def bench_compare(images: int = 25_596, patients: int = 2_800) -> dict[str, Any]
 
     def tests() -> None:
         for k in range(len(FINDINGS)):
-            Delong_test(sample.labels[:, k].astype(int), sample.scores[:, k], other.scores[:, k])
+            Delong_test(sample.labels[:, k].astype(int), sample.scores[:, k], other_sample.scores[:, k])
 
     seconds = timeit(tests, timer=process_time, number=1)
     return row | {"mlstatkit_seconds": seconds, "ratio_to_mlstatkit": seconds / (whole / RUNS)}

@@ -116,15 +116,15 @@ def measure(setting: Setting, folder: Path, report: Report) -> dict[str, Any]:
     and their paired ratios; or, with the key UNFIT, why the device cannot hold such a batch."""
     if setting.platform not in ACCELERATED:
         return _row(setting, *_side_by_side(setting, folder, report))
-    on = in_own_process(_described, setting)
+    description = in_own_process(_described, setting)
     known = read_csv(RECORDED / FILE) if (RECORDED / FILE).is_file() else pd.DataFrame()
-    if reason := too_large(setting, on["device_memory_gib"], known):
+    if reason := too_large(setting, description["device_memory_gib"], known):
         report(f"{setting.architecture}, batch {setting.batch}: {reason}")
-        return {**vars(setting), UNFIT: reason, **on}
+        return {**vars(setting), UNFIT: reason, **description}
     try:
         return _row(setting, *_one_at_a_time(setting, folder, report))
     except NoMemory as error:
-        return {**vars(setting), UNFIT: str(error), **on}
+        return {**vars(setting), UNFIT: str(error), **description}
 
 
 def too_large(setting: Setting, device_gib: float | None, audit: pd.DataFrame) -> str | None:

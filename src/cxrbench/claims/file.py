@@ -173,8 +173,8 @@ def read_claims(path: Path | str) -> Claims:
             )
     first: dict[str, int] = {}
     for number, claim in enumerate(file.claims):
-        if (other := first.setdefault(claim.id, number)) != number:
-            taken = f"id {claim.id} is taken ({document.at('claims', other)})"
+        if (earlier := first.setdefault(claim.id, number)) != number:
+            taken = f"id {claim.id} is taken ({document.at('claims', earlier)})"
             raise document.wrong(("claims", number, "id"), taken)
         _complete(claim, number, document, file)
     return file

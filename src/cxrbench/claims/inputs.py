@@ -123,7 +123,9 @@ Plain = Annotated[  # YAML reads some texts as numbers and dates
     str, BeforeValidator(lambda given: str(given) if isinstance(given, int | float | date) else given)
 ]
 _Day = Annotated[Plain, AfterValidator(lambda text: text if text == UNDATED else iso_date(text))]
-_Answer = Annotated[Any, AfterValidator(lambda it: it if isinstance(it, bool) else read_number(it))]
+_Answer = Annotated[
+    Any, AfterValidator(lambda answer: answer if isinstance(answer, bool) else read_number(answer))
+]
 _CELL = ("dataset", "architecture", "platform", "seed")
 _FEW = 3  # values that a message lists
 _SCORE = ("architecture", "label", "metric")
@@ -248,8 +250,8 @@ class ParityOf(Strict):
         side = "dataset" if "datasets" in self.parity else "platform"
         wanted = {key: self.parity[key] for key in self.parity if key != f"{side}s"}
         both = self.parity[f"{side}s"]
-        for one in both:
-            if missing := _no_such_cell(context.cells, wanted | {side: [one]}):
+        for part in both:
+            if missing := _no_such_cell(context.cells, wanted | {side: [part]}):
                 raise NotHere(missing)
         wanted |= dict.fromkeys((f"{side}_a", f"{side}_b"), both)
         table, kind = ("contrasts", {}) if side == "dataset" else ("parity", {"kind": ["platforms"]})
@@ -332,20 +334,20 @@ def read_input(value: Any) -> Input:
         raise ValueError(f"{key}{complaint(first, fields)}") from None
 
 
-def _rows(context: Context, of: str, wanted: _Wanted, *columns: str) -> pd.DataFrame:
+def _rows(context: Context, name: str, wanted: _Wanted, *columns: str) -> pd.DataFrame:
     """The rows of a result table that ``wanted`` names; UserError when it lacks one of ``columns``."""
-    table: pd.DataFrame | None = getattr(context, of)
+    table: pd.DataFrame | None = getattr(context, name)
     if table is None:
-        raise NotHere(f"{_cells(wanted)}: {of}.csv has not been made yet")
+        raise NotHere(f"{_cells(wanted)}: {name}.csv has not been made yet")
     for column in (*wanted, *columns):
         if column not in table:
             raise UserError(
-                f"{of}.csv has no column '{column}'{nearest(column, table.columns)}; correct the claim, or "
+                f"{name}.csv has no column '{column}'{nearest(column, table.columns)}; correct the claim, or "
                 "delete the table and run again"
             )
     rows = _filtered(table, wanted)
     if rows.empty:
-        not_run = f"{_cells(_planned(context.cells, wanted))}: not run yet, no row in {of}.csv"
+        not_run = f"{_cells(_planned(context.cells, wanted))}: not run yet, no row in {name}.csv"
         raise _NotRun(_no_such_cell(context.cells, wanted) or not_run)
     return rows
 
@@ -393,5 +395,5 @@ def _cells(wanted: _Wanted) -> str:
         wanted
     )  # of two sides
     *parts, seed = ("+".join(map(str, named.get(key, ["*"]))) for key in _CELL)
-    on = f" on {' or '.join(map(str, named['instance']))}" if "instance" in named else ""
-    return "/".join([*parts, f"seed{seed}"]) + on
+    instances = f" on {' or '.join(map(str, named['instance']))}" if "instance" in named else ""
+    return "/".join([*parts, f"seed{seed}"]) + instances

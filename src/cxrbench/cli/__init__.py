@@ -140,7 +140,7 @@ class OnDemand(TyperGroup):
             raise
         except _USAGE as error:
             if (name := getattr(error, "option_name", "")) and " requires " in error.message:
-                option = next((it for it in self._called(ctx).params if name in it.opts), None)
+                option = next((param for param in self._called(ctx).params if name in param.opts), None)
                 error.message = error.message.rstrip(".") + _values_of(option)
             raise
 
@@ -178,9 +178,9 @@ def _number_wanted(error: typer.BadParameter) -> str:
 def _given(param: Any) -> Iterator[str]:
     """The words that the command line gives an option, all of its occurrences."""
     words = [word for option in sys.argv[1:] for word in option.split("=", 1)]
-    for at, word in enumerate(words):
+    for position, word in enumerate(words):
         if param and word in param.opts:
-            yield from words[at + 1 : at + 1 + param.nargs]
+            yield from words[position + 1 : position + 1 + param.nargs]
 
 
 def _is_number(word: str, whole: bool) -> bool:
@@ -267,23 +267,23 @@ def _must_be_the_code_of(folder: Path) -> None:
 
     A package that was installed from the checkout, which is unchanged since, has its code.
     """
-    here = next((path for path in (folder, *folder.parents) if (path / "src/cxrbench/cli").is_dir()), None)
+    clone = next((path for path in (folder, *folder.parents) if (path / "src/cxrbench/cli").is_dir()), None)
     source = Path(__file__).parents[2]
     chosen = (Path(path).resolve() for path in os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    if here is None or source.samefile(here / "src") or source in chosen or _alike(source, here / "src"):
+    if clone is None or source.samefile(clone / "src") or source in chosen or _alike(source, clone / "src"):
         return
     raise UserError(
-        f"this environment runs the code of {source.parent}, not of the checkout {here}: "
-        f"set PYTHONPATH={here / 'src'}, or to {source} if you mean that code"
+        f"this environment runs the code of {source.parent}, not of the checkout {clone}: "
+        f"set PYTHONPATH={clone / 'src'}, or to {source} if you mean that code"
     )
 
 
-def _alike(one: Path, other: Path) -> bool:
+def _alike(first: Path, other: Path) -> bool:
     """Whether two folders have the same modules of the package."""
     ours, theirs = (
-        {path.relative_to(root) for path in root.glob("cxrbench/**/*.py")} for root in (one, other)
+        {path.relative_to(root) for path in root.glob("cxrbench/**/*.py")} for root in (first, other)
     )
-    return ours == theirs and all((one / name).read_bytes() == (other / name).read_bytes() for name in ours)
+    return ours == theirs and all((first / name).read_bytes() == (other / name).read_bytes() for name in ours)
 
 
 def _print_no_more() -> None:
@@ -323,9 +323,9 @@ def with_messages() -> Iterator[None]:
         complain(text)
         sys.exit(1)
     except ModuleNotFoundError as missing:
-        if (said := _missing_extra(missing)) is None:
+        if (advice := _missing_extra(missing)) is None:
             raise
-        complain(said)
+        complain(advice)
         sys.exit(1)
 
 

@@ -114,8 +114,8 @@ def _repeated(
         return None
     data_get([cell.dataset], study, fetch, False, None, registry, packed, recorded)
     folder, named = packed / cell.dataset, record.dataset and record.dataset.packed
-    if (here := read_packed(folder).manifest["packed"]) != named:
-        return f"{cell}: its packed images are {named}, those of the study {here}"
+    if (packed_hash := read_packed(folder).manifest["packed"]) != named:
+        return f"{cell}: its packed images are {named}, those of the study {packed_hash}"
     job = job_of(cell, study, folder / "manifest.json", RESULTS / "checkpoints")
     limits = job.limits.model_copy(update={"processes": 1})
     job = job.model_copy(update={"micro_batch": record.micro_batch or job.recipe.batch, "limits": limits})
@@ -199,8 +199,8 @@ def contribute(
     from cxrbench.cli.contributor import Contributor
 
     named = list(dict.fromkeys(map(Cell.parse, cells or ())))
-    of = platform or named[0].platform
-    machine = Contributor(study, recorded, packed, registry, of, named, hours, processes)
+    platform_name = platform or named[0].platform
+    machine = Contributor(study, recorded, packed, registry, platform_name, named, hours, processes)
     machine.check_and_say(fetch or dry_run)
     if dry_run:
         return

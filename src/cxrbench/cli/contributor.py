@@ -208,7 +208,7 @@ class Contributor:
         if ours("bench", "steps", architecture, *where, "--pixels", pixels, "--batch", batch):
             rows = differing_steps(self._gate(cell))
             worst = next(
-                (f"{one['operator']}: {one['tensor']}" for row in rows for one in row["worst"]), None
+                (f"{tensor['operator']}: {tensor['tensor']}" for row in rows for tensor in row["worst"]), None
             )
             reason = worst or "the lines above say why"
             raise UserError(f"{cell} is not trained, its step differs from the exact one: {reason}")

@@ -131,26 +131,26 @@ def cost_mine(
     from cxrbench.study.platforms import GPU
 
     must_be_captured([precision])
-    of = read_study(study)
-    of = of.model_copy(update={"prices": pricing_of(study, region)})
+    config = read_study(study)
+    config = config.model_copy(update={"prices": pricing_of(study, region)})
     work = work_for(network, Setting(pixels, 32, precision), recorded, cache, say)
-    instance = gpu or of.prices.instances.get(GPU, "g5.xlarge")
+    instance = gpu or config.prices.instances.get(GPU, "g5.xlarge")
     scored = images // 10 if scored is None else scored
     key = Network(network, pixels, precision)
     training = Training(key, work, images, epochs, scored, instance, gpu_speed)
     listed = read_prices(prices)
-    table = mine_table(training, of, listed, recorded)
-    needed = thresholds(listed, instance, of.prices)
-    block = cheapest_block(listed, instance, of.prices, next(iter(needed["instance"]), ""))
+    table = mine_table(training, config, listed, recorded)
+    needed = thresholds(listed, instance, config.prices)
+    block = cheapest_block(listed, instance, config.prices, next(iter(needed["instance"]), ""))
     age = age_of(pd.concat([table["as_of"], block["as_of"]]))
     answers = [*shortfall(training, table), *volume_speed(training, table)]
-    if away := priced_elsewhere(training, of, listed):
-        answers.append(f"No price of {', '.join(away)} is listed in {of.prices.region}.")
+    if away := priced_elsewhere(training, config, listed):
+        answers.append(f"No price of {', '.join(away)} is listed in {config.prices.region}.")
     answers += [*when_it_pays(table, training, needed, block), age]
     notes = [
         *the_job(training, table),
-        *on_spot(table, listed, of.prices),
-        *at_equal_shares(training, needed, listed, of.prices),
+        *on_spot(table, listed, config.prices),
+        *at_equal_shares(training, needed, listed, config.prices),
         f"Not charged: {EXCLUDED.removeprefix('storage, ')}. Where the own disk is known to be too "
         f"small, USD includes a network volume, at {EBS_USD} USD a GB and month. {OF_ITS_BATCH}",
     ]
@@ -158,7 +158,7 @@ def cost_mine(
     more = notes if why else ["What hours (timm, scaled), bounds and prices rest on: add --why."]
     shown = [
         *first,
-        mine_columns(table, of.prices.region),
+        mine_columns(table, config.prices.region),
         "",
         *map(wrapped, answers),
         "",
@@ -226,8 +226,8 @@ def _asked(**given: Any) -> list[Any]:
             raise
         typer.echo()  # after the question
         missing = [name for name, value in given.items() if value is None]
-        said = "; ".join(f"--{name} is missing: {_QUESTIONS[name]}" for name in missing)
-        raise UserError(f"{said}; give these options") from None
+        questions = "; ".join(f"--{name} is missing: {_QUESTIONS[name]}" for name in missing)
+        raise UserError(f"{questions}; give these options") from None
     return [*given.values()]
 
 
@@ -288,11 +288,11 @@ def cost_decide(
         raise UserError("--ratio and --speeds both give the cost ratio: leave one of them out")
     if basis and (ratio or speeds):
         raise UserError("--basis converts the preprint's ratio: leave it out where you give your own")
-    at, listed = pricing_of(study), read_prices(prices)
-    instance = gpu or at.instances.get(GPU, "g5.xlarge")
+    pricing, listed = pricing_of(study), read_prices(prices)
+    instance = gpu or pricing.instances.get(GPU, "g5.xlarge")
     if gpu:
         must_be_gpu(listed, gpu)
-    needed = thresholds(listed, instance, at)
+    needed = thresholds(listed, instance, pricing)
     needed = supported_on(needed, trainium) if trainium else needed
     spend, architecture, porting, horizon, capacity = _asked(
         spend=spend, architecture=architecture, porting=porting, horizon=horizon, capacity=capacity
@@ -300,7 +300,7 @@ def cost_decide(
     if ratio:
         chosen = ratio_given(*ratio, needed, trainium)
     elif speeds:
-        block = cheapest_block(listed, instance, at, next(iter(needed["instance"]), ""))
+        block = cheapest_block(listed, instance, pricing, next(iter(needed["instance"]), ""))
         chosen = ratio_of_speeds(*speeds, needed, block)
     else:
         name = published_kind(architecture, RECORDED, cache, say)

@@ -43,11 +43,11 @@ def the_job(training: Training, table: pd.DataFrame) -> list[str]:
     if gib is not None:
         step = f"; a step of {AUDITED_BATCH} images keeps at least {gib:.1f} GiB on the device."
     else:
-        of = f"{network.architecture} --pixels {network.pixels} --precision {network.precision}"
+        arguments = f"{network.architecture} --pixels {network.pixels} --precision {network.precision}"
         step = (
             ". What a step keeps on the device, and the least that it moves, are unknown: no "
-            f"{network.precision} step of {AUDITED_BATCH} images is recorded (`cxrbench audit {of} --record` "
-            "adds one)."
+            f"{network.precision} step of {AUDITED_BATCH} images is recorded (`cxrbench audit {arguments} "
+            "--record` adds one)."
         )
     lines = [
         f"{network.architecture}, {network.pixels} px, {network.precision}: {training.images:,} images x "
@@ -128,39 +128,39 @@ def at_equal_shares(
 
     where, precision = (pricing.region, pricing.basis, pricing.as_of), training.network.precision
     try:
-        here = price(prices, training.gpu, *where).to_dict()
-        there = price(prices, pricing.instances[TRAINIUM[0]], *where).to_dict()
+        gpu = price(prices, training.gpu, *where).to_dict()
+        chip = price(prices, pricing.instances[TRAINIUM[0]], *where).to_dict()
     except (KeyError, NoPrice):
         return []
-    ratio = equal_shares(training.work, precision, there, here)
+    ratio = equal_shares(training.work, precision, chip, gpu)
     if ratio is None:
         return []
-    pair = there | {f"{name}_gpu": value for name, value in here.items()} | {"mixed": ""}
+    pair = chip | {f"{name}_gpu": value for name, value in gpu.items()} | {"mixed": ""}
     also = ""
     if len(needed):
         row = needed.iloc[0].to_dict()
-        spot = here | {"usd_per_hour": row["usd_per_hour_gpu"]}
+        spot = gpu | {"usd_per_hour": row["usd_per_hour_gpu"]}
         times = equal_shares(training.work, precision, row, spot)
         also = f"; {times:.2f} times on {row['instance']}, at {two_prices(row)}"
     return [
         f"Bound: where both reach the same share of their rooflines, an image costs {ratio:.2f} times as "
-        f"much on {with_support(there['instance'], prices)} as on {here['instance']}, at {two_prices(pair)}"
+        f"much on {with_support(chip['instance'], prices)} as on {gpu['instance']}, at {two_prices(pair)}"
         f"{also}. It rests on documented peaks and bandwidths, those of GPUs second hand, and on the least "
         f"traffic of a step of {AUDITED_BATCH} images, all fusions perfect. "
-        f"{_of_the_preprint(ratio, here, there, pricing.basis)}The one CNN measured in training on a "
+        f"{_of_the_preprint(ratio, gpu, chip, pricing.basis)}The one CNN measured in training on a "
         f"NeuronCore reached {_REACHED} of its bf16 peak (published, SDK 2.30)."
     ]
 
 
-def _of_the_preprint(ratio: float, here: dict[str, Any], there: dict[str, Any], basis: str) -> str:
+def _of_the_preprint(ratio: float, gpu: dict[str, Any], chip: dict[str, Any], basis: str) -> str:
     """What the preprint's ratio says of the shares; empty but for what it compares, trn1 and one A10G."""
     from cxrbench.cost.ratios import PREPRINT_RATIO
 
-    compared = there["accelerator"], here["accelerator"], here["accelerators"], basis
+    compared = chip["accelerator"], gpu["accelerator"], gpu["accelerators"], basis
     if compared != ("Trainium", "A10G", 1, "on_demand"):
         return ""
     low, high = PREPRINT_RATIO.low / ratio, PREPRINT_RATIO.high / ratio
     return (
         f"So the preprint's {PREPRINT_RATIO.low:g} to {PREPRINT_RATIO.high:g} times the cost would mean that "
-        f"{there['accelerator']}'s share was {low:.1f} to {high:.1f} times smaller than A10G's. "
+        f"{chip['accelerator']}'s share was {low:.1f} to {high:.1f} times smaller than A10G's. "
     )

@@ -62,10 +62,10 @@ def when_it_pays(
     for rows in (needed.head(1), block):
         for row in rows.to_dict("records"):
             how = _BASES.get(row["basis"], row["basis"].replace("_", " "))
-            at = f" ({row['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
+            speed = f" ({row['price_ratio'] * training.speed:,.0f} images/s)" if training.speed else ""
             lines.append(
                 f"On {row['instance']}, {how}, Trainium pays only above {row['price_ratio']:.2f} times the "
-                f"images/s of {training.gpu}{at}: {two_prices(row)}."
+                f"images/s of {training.gpu}{speed}: {two_prices(row)}."
             )
     usd, port = table["usd_high"].iloc[0], f"A port of {PORTING_USD:,.0f} USD"
     unknown = "how many of these runs is unknown without --gpu-speed"
@@ -171,8 +171,8 @@ def _verdict(ratio: Ratio, decided: Decision) -> str:
             "Not shown: no cost ratio is published for networks with depthwise convolutions. Measure first."
         )
     chip = DEVICES.get(ratio.hardware)
-    of = f" for {ratio.instance or chip.name} ({chip.support})" if chip else ""
-    whose = f"your ratio{of}" if ratio.own else f"a {ratio.kind} ratio{of}, not of your network,"
+    hardware = f" for {ratio.instance or chip.name} ({chip.support})" if chip else ""
+    whose = f"your ratio{hardware}" if ratio.own else f"a {ratio.kind} ratio{hardware}, not of your network,"
     if ratio.own and not chip:
         whose += ", which names no instance,"
     if ratio.mixed:

@@ -80,22 +80,22 @@ def data_get(
     from cxrbench.datasets.registry import read_files
     from cxrbench.study.config import read_study
 
-    command, of = f"cxrbench data get {' '.join(names)} --fetch", read_study(study)
+    command, config = f"cxrbench data get {' '.join(names)} --fetch", read_study(study)
     for name in names:
-        made = [other for other, config in of.datasets.items() if config.source == name]
-        if made and name not in of.datasets:
+        made = [dataset for dataset, settings in config.datasets.items() if settings.source == name]
+        if made and name not in config.datasets:
             listed = name in {file.dataset for file in read_files(registry)}
             raise UserError(
                 f"'{name}' names files, not a dataset of {study}: the datasets made of them are "
                 f"{', '.join(made)}" + f"; `cxrbench data download {name}` gets the files alone" * listed
             )
-    lacking = lacking_of(of, names, registry, packed)
+    lacking = lacking_of(config, names, registry, packed)
     for name in names:
         if name not in lacking.to_pack:
             say(f"{name}: already packed in {packed / name}")
     _get(lacking, command, fetch, tuple(mirror or ()), packed, recorded)
     if discard:
-        _discard(of, names, registry)
+        _discard(config, names, registry)
 
 
 @cell_app.command("get")
@@ -115,14 +115,14 @@ def cell_get(
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import Plan
 
-    named, of = Cell.parse(cell), read_study(study)
-    Plan(of, EvidenceStore(recorded)).must_be_known(named)
+    named, config = Cell.parse(cell), read_study(study)
+    Plan(config, EvidenceStore(recorded)).must_be_known(named)
     if platforms.unavailable(named.platform):
         return  # `cxrbench cell check` says why
-    lacking = lacking_of(of, [named.dataset], registry, packed)
+    lacking = lacking_of(config, [named.dataset], registry, packed)
     _get(lacking, f"make cell CELL={named} FETCH=1", fetch, tuple(mirror or ()), packed, recorded)
     if discard:
-        _discard(of, [named.dataset], registry)
+        _discard(config, [named.dataset], registry)
 
 
 def lacking_of(study: Study, names: list[str], registry: Path, packed: Path) -> Lacking:

@@ -53,19 +53,19 @@ def plan(
     from cxrbench.study.config import read_study
     from cxrbench.training.plan import Plan
 
-    of = Plan(read_study(study), EvidenceStore(recorded), packed)
-    table = forecast(of, read_prices(prices))
+    study_plan = Plan(read_study(study), EvidenceStore(recorded), packed)
+    table = forecast(study_plan, read_prices(prices))
     if as_json:
         print_json(table)
         return
     print(_forecast_in_columns(by_dataset(table)))
     to_run = table[table["to_run"] > 0]
     names = to_run[["dataset", "architecture", "platform"]].agg("/".join, axis=1)
-    absent = downloads(of, REGISTRY)
+    absent = downloads(study_plan, REGISTRY)
     for head, reasons in (
         ("Unknown time", to_run["why_not"]),
         ("No USD", to_run["no_price"]),
-        ("Not trained on this machine", _reasons_not_here(of, to_run, absent)),
+        ("Not trained on this machine", _reasons_not_here(study_plan, to_run, absent)),
     ):
         parts = reasons.dropna().astype(str).str.split("; ").explode()
         for reason, cells in names.loc[parts.index].groupby(parts.to_numpy(), sort=False):
@@ -79,12 +79,12 @@ def plan(
     print(*map(wrapped, (*fetched, *_priced_as(to_run), _FORECAST_NOTE)), sep="\n")
 
 
-def _reasons_not_here(of: Plan, to_run: pd.DataFrame, absent: list[Download]) -> pd.Series:
+def _reasons_not_here(study_plan: Plan, to_run: pd.DataFrame, absent: list[Download]) -> pd.Series:
     """The reason the cells of each row are not trained here, without that of their download; else NaN."""
     reasons = to_run["not_here"].copy()
     fetched = {name for download in absent for name in download.datasets}
     for row in to_run[to_run["dataset"].isin(fetched)].itertuples():
-        lacks = of.lacks(Cell(row.dataset, row.architecture, row.platform, 0))
+        lacks = study_plan.lacks(Cell(row.dataset, row.architecture, row.platform, 0))
         if lacks.pop("images", None):
             reasons[row.Index] = "; ".join(lacks.values()) or None
     return reasons

@@ -98,11 +98,11 @@ def evaluate(
     if as_json:
         print_json(table)
     elif not out and len(table):
-        by = next((name for name in ("source", "cell") if name in table), None)
-        if by is None or table[by].nunique() == 1:
+        column = next((name for name in ("source", "cell") if name in table), None)
+        if column is None or table[column].nunique() == 1:
             print(_in_a_terminal(table))
         else:
-            parts = (f"{name}\n{_in_a_terminal(rows)}" for name, rows in table.groupby(by, sort=False))
+            parts = (f"{name}\n{_in_a_terminal(rows)}" for name, rows in table.groupby(column, sort=False))
             print("\n\n".join(parts))
             say("To compare two sets of runs: cxrbench compare A B")
     for note in each_once(notes, len(files)):
@@ -246,8 +246,8 @@ def power(
         spreads = spreads_of(tables / "spread.csv", group or "", metric)
     elif not (0 < patient_se < 1 and seed_sd < 1):
         raise UserError("--patient-se and --seed-sd are below 1, --patient-se above 0; give such numbers")
-    elif on := measured_on or patients:
-        spreads = [({}, SeedSpread(patient_se, on, seed_sd))]
+    elif patients_measured := measured_on or patients:
+        spreads = [({}, SeedSpread(patient_se, patients_measured, seed_sd))]
     else:
         raise UserError("--patient-se: on how many patients was it measured? Give --measured-on")
     seeds = seeds or MIN_SEEDS

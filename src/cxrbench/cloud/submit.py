@@ -147,12 +147,12 @@ def training_job(order: Order, region: str = "us-east-1") -> dict[str, Any]:
         "sagemaker_torch_distributed_enabled": True,
         "sagemaker_instance_type": order.instance,
     }
-    data = {"S3DataType": "S3Prefix", "S3Uri": order.data, "S3DataDistributionType": "FullyReplicated"}
+    source = {"S3DataType": "S3Prefix", "S3Uri": order.data, "S3DataDistributionType": "FullyReplicated"}
     request: dict[str, Any] = {
         "TrainingJobName": order.name,
         "AlgorithmSpecification": {"TrainingInputMode": "File", "TrainingImage": order.image},
         "RoleArn": order.role,
-        "InputDataConfig": [{"ChannelName": "training", "DataSource": {"S3DataSource": data}}],
+        "InputDataConfig": [{"ChannelName": "training", "DataSource": {"S3DataSource": source}}],
         "OutputDataConfig": {"S3OutputPath": order.output},
         "ResourceConfig": {"InstanceType": order.instance, "InstanceCount": 1, "VolumeSizeInGB": 100},
         "StoppingCondition": {"MaxRuntimeInSeconds": order.seconds},
@@ -186,12 +186,12 @@ def _problems(value: Any, shape: Any, where: str) -> Iterator[str]:
             for name in filter(shape.members.__contains__, value):  # ParamValidator reports the others
                 yield from _problems(value[name], shape.members[name], f"{where}.{name}".removeprefix("."))
         case "list", list():
-            for number, item in enumerate(value):
-                yield from _problems(item, shape.member, f"{where}[{number}]")
+            for number, part in enumerate(value):
+                yield from _problems(part, shape.member, f"{where}[{number}]")
         case "map", dict():
-            for key, item in value.items():
+            for key, part in value.items():
                 yield from _problems(key, shape.key, f"{where} (key {key})")
-                yield from _problems(item, shape.value, f"{where}.{key}")
+                yield from _problems(part, shape.value, f"{where}.{key}")
         case "string", str():
             pattern, longest = shape.metadata.get("pattern"), shape.metadata.get("max", math.inf)
             if shape.enum and value not in shape.enum:

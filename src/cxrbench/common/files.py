@@ -77,11 +77,11 @@ def why_git_fails(folder: Path) -> str | None:
         done = subprocess.run(["git", "-C", str(folder), "rev-parse"], capture_output=True)
     except (OSError, ValueError):
         return None
-    said = done.stderr.decode(errors="replace")
-    if not done.returncode or "safe.directory" not in said:
+    complaint = done.stderr.decode(errors="replace")
+    if not done.returncode or "safe.directory" not in complaint:
         return None
-    reason = said.splitlines()[0].removeprefix("fatal: ")
-    command = next((line.strip() for line in said.splitlines() if "--add safe.directory" in line), "")
+    reason = complaint.splitlines()[0].removeprefix("fatal: ")
+    command = next((line.strip() for line in complaint.splitlines() if "--add safe.directory" in line), "")
     return f"git says: {reason}; trust it with: {command or 'git config --global --add safe.directory PATH'}"
 
 
@@ -196,10 +196,10 @@ def write_csv(path: Path | str, table: pd.DataFrame) -> None:
     control and bidirectional characters are escaped.
     """
     safe = table.copy(deep=False)
-    for at, kind in enumerate(table.dtypes):
+    for position, kind in enumerate(table.dtypes):
         if kind in ("object", "string"):
-            column = table.iloc[:, at]
-            safe.isetitem(at, column.__class__([*map(_quoted, column)], column.index, "object"))
+            column = table.iloc[:, position]
+            safe.isetitem(position, column.__class__([*map(_quoted, column)], column.index, "object"))
     write_text(path, safe.to_csv(index=False, lineterminator="\n"))
 
 
@@ -310,13 +310,13 @@ def locked(path: Path, subject: object, doing: str, wait: bool = False) -> Itera
     Where another process holds it: UserError that names it, or print that once and ``wait``. A holder on
     another host may be lost: it gets the time in which a shared disk gives up its lock.
     """
-    here, deadline, told = socket.gethostname(), time.monotonic() + _LEASE, False
+    host, deadline, told = socket.gethostname(), time.monotonic() + _LEASE, False
     while not isinstance(held := _take(path), TextIOWrapper):
-        holder = held or f"another process on {here} is {doing}"
+        holder = held or f"another process on {host} is {doing}"
         if wait and not told:
             told = True
             print(printable(f"{subject}: {holder}; waiting for its end"), file=sys.stderr, flush=True)
-        elsewhere = held is not None and held.host != here
+        elsewhere = held is not None and held.host != host
         if not wait and (not elsewhere or time.monotonic() > deadline):
             raise UserError(f"{subject}: {holder}; wait for its end or stop it, then run this again")
         time.sleep(_PAUSE)
@@ -324,7 +324,7 @@ def locked(path: Path, subject: object, doing: str, wait: bool = False) -> Itera
         with suppress(OSError):  # a full disk: the lock holds without its holder's name
             since = datetime.now(UTC).isoformat(timespec="seconds")
             held.truncate(0)
-            json.dump(Holder(here, os.getpid(), doing, since), held)
+            json.dump(Holder(host, os.getpid(), doing, since), held)
             held.flush()
         yield
     finally:

@@ -91,9 +91,9 @@ def read_rows(path: Path | str, model: type[AnyRow]) -> dict[int, AnyRow]:
             raise UserError(f"{path}:{line}: column {wrong['loc'][0]}: {complaint(wrong)}") from None
         key = tuple(given[column] for column in model.KEY)
         same = tuple(map(str.casefold, key)) if model.ANY_CASE else key
-        if key and (other := first.setdefault(same, line)) != line:
+        if key and (first_line := first.setdefault(same, line)) != line:
             named = shortened(" ".join(filter(None, key)))
-            fault = f"second row for {named} (first in line {other}); keep one of the two"
+            fault = f"second row for {named} (first in line {first_line}); keep one of the two"
             raise UserError(f"{path}:{line}: column {model.KEY[-1]}: {fault}")
     return rows
 
@@ -110,8 +110,8 @@ def read_cells(path: Path | str, columns: Collection[str]) -> dict[int, dict[str
             start = reader.line_num
     except csv.Error as error:
         raise UserError(f"{path}:{start + 1}: column 1: not CSV ({error}); correct its quotes") from None
-    at, header = next(iter(lines.items()), (1, []))
-    _check_header(header, columns, f"{path}:{at}")
+    header_line, header = next(iter(lines.items()), (1, []))
+    _check_header(header, columns, f"{path}:{header_line}")
     rows = {}
     for line, cells in lines.items():
         if len(cells) != len(header):
@@ -119,7 +119,7 @@ def read_cells(path: Path | str, columns: Collection[str]) -> dict[int, dict[str
                 f"{path}:{line}: column {min(len(cells), len(header)) + 1}: {len(cells)} cells where the "
                 f"header has {len(header)}; quote cells that contain commas"
             )
-        if line != at:
+        if line != header_line:
             rows[line] = dict(zip(header, cells, strict=True))
     return rows
 

@@ -89,16 +89,14 @@ def ceiling(work: Work, target: Device, cores: int, precision: str) -> float:
     return min(fastest, cores * target.bandwidth_gb_s * 1e9 / work.bytes)
 
 
-def equal_shares(
-    work: Work, precision: str, there: Mapping[Any, Any], here: Mapping[Any, Any]
-) -> float | None:
-    """The USD of an image on ``there`` over those on ``here``, each at its own roofline.
+def equal_shares(work: Work, precision: str, chip: Mapping[Any, Any], gpu: Mapping[Any, Any]) -> float | None:
+    """The USD of an image on ``chip`` over those on ``gpu``, each at its own roofline.
 
     The two are prices with accelerator and cores. None where a peak, a bandwidth or the least traffic of a
     step is not documented: without traffic both would be at their peaks, which memory seldom lets through.
     """
     usd = []
-    for rate in (there, here):
+    for rate in (chip, gpu):
         device = DEVICES[rate["accelerator"]]
         if device.bandwidth_gb_s is None or work.bytes is None:
             return None

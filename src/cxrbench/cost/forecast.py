@@ -69,8 +69,8 @@ def downloads(plan: Plan, registry: Path) -> list[Download]:
     """The downloads that the study's datasets need; datasets of the same files share one."""
     absent = dict[tuple[str, Path], list[str]]()
     for name in dict.fromkeys(cell.dataset for cell in plan.study.all_cells()):
-        here = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
-        if not here and (files := to_download(plan.study.dataset(name), registry)):
+        present = (plan.packed / name / MANIFEST).exists() or not registry.is_file()
+        if not present and (files := to_download(plan.study.dataset(name), registry)):
             place = next(iter(files)).parent
             absent.setdefault((bytes_in_words(files.values()), place), []).append(name)
     return [Download(names, *files) for files, names in absent.items()]
@@ -87,7 +87,7 @@ class _Outlook:
     def row(self, cells: list[Cell]) -> dict[str, Any]:
         """The row of the seeds of one network on one platform."""
         cell, source_of = cells[0], self.plan.store.source_of
-        records = [record for other in cells if (record := source_of(other, self.study).record)]
+        records = [record for seed in cells if (record := source_of(seed, self.study).record)]
         row = {
             **vars(cell),
             "cells": len(cells),

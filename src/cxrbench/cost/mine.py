@@ -82,11 +82,11 @@ def work_for(
     Raises UserError for an unknown name and NotKnown for a network that cannot be traced at this size.
     """
     must_be_architectures([architecture], "name it as timm does")
-    of = architecture, setting.pixels, setting.precision
+    key = architecture, setting.pixels, setting.precision
     try:
-        return work_of(read_audit(recorded), *of)
+        return work_of(read_audit(recorded), *key)
     except NotKnown:
-        return work_of(survey([architecture], [setting], cache, say), *of)
+        return work_of(survey([architecture], [setting], cache, say), *key)
 
 
 def published_kind(architecture: str, recorded: Path, cache: Path, say: Callable[[str], None]) -> str:
@@ -120,12 +120,12 @@ def mine_table(training: Training, study: Study, prices: pd.DataFrame, recorded:
     the prices differ in region or basis. ``usd_*`` include ``usd_volume``, a network volume for the packed
     images over these hours, where the instance's own disk (``disk_gb``, NaN: not known) does not hold them.
     """
-    here = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
+    quote = price(prices, training.gpu, study.prices.region, study.prices.basis, study.prices.as_of)
     must_be_gpu(prices, training.gpu)
-    _must_be_possible(training, here)
-    rates, speeds = _fitting(prices, study.prices, here, training.network), measured_speeds(study, recorded)
+    _must_be_possible(training, quote)
+    rates, speeds = _fitting(prices, study.prices, quote, training.network), measured_speeds(study, recorded)
     disks = read_csv(_DISKS).set_index("instance")["disk_gb"]
-    rows = [_row(training, rate, here, speeds, disks) for rate in rates.to_dict("records")]
+    rows = [_row(training, rate, quote, speeds, disks) for rate in rates.to_dict("records")]
     return pd.DataFrame(rows).reindex(columns=_MINE_COLUMNS)
 
 
@@ -141,36 +141,37 @@ def must_be_gpu(prices: pd.DataFrame, instance: str) -> None:
 def priced_elsewhere(training: Training, study: Study, prices: pd.DataFrame) -> list[str]:
     """The cheapest instance of each GPU that fits the job and has a price, but none in the study's region."""
     pricing, gpus = study.prices, {name for name, device in DEVICES.items() if device.family == "gpu"}
-    here = price(prices, training.gpu, pricing.region, pricing.basis, pricing.as_of)
-    rows = _candidates(prices, pricing, here, training.network)
+    quote = price(prices, training.gpu, pricing.region, pricing.basis, pricing.as_of)
+    rows = _candidates(prices, pricing, quote, training.network)
     away = rows["accelerator"].isin(gpus) & (rows["near"] < _IN_REGION) & ~rows["named"] & ~rows["several"]
     return [*rows.loc[away, "instance"]]
 
 
-def _fitting(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
+def _fitting(prices: pd.DataFrame, pricing: Pricing, quote: pd.Series, network: Network) -> pd.DataFrame:
     """A price for each instance to show: at the study's region and basis where the table has it."""
-    rows = _candidates(prices, pricing, here, network)
+    rows = _candidates(prices, pricing, quote, network)
     return rows[rows["named"] | rows["neuron"] | (rows["near"] >= _IN_REGION)].head(_MOST_ROWS)
 
 
-def _candidates(prices: pd.DataFrame, pricing: Pricing, here: pd.Series, network: Network) -> pd.DataFrame:
+def _candidates(prices: pd.DataFrame, pricing: Pricing, quote: pd.Series, network: Network) -> pd.DataFrame:
     """The best price of each accelerator that fits the network, and of several of the named one."""
     devices = prices["accelerator"].map(DEVICES)
-    if not _trains(gpu := DEVICES[here["accelerator"]], network.precision):
+    if not _trains(gpu := DEVICES[quote["accelerator"]], network.precision):
         raise UserError(
-            f"--gpu {here['instance']}: {gpu.name} has no {network.precision}; give --precision fp32"
+            f"--gpu {quote['instance']}: {gpu.name} has no {network.precision}; give --precision fp32"
         )
     fits = devices.map(lambda device: _trains(device, network.precision), na_action="ignore").eq(True)
     rows = newest(by_the_hour(prices[fits]), pricing.as_of)
     rows = rows.assign(
-        several=(rows["accelerator"] == here["accelerator"]) & (rows["accelerators"] > here["accelerators"]),
-        named=rows["instance"] == here["instance"],
+        several=(rows["accelerator"] == quote["accelerator"])
+        & (rows["accelerators"] > quote["accelerators"]),
+        named=rows["instance"] == quote["instance"],
         neuron=rows["accelerator"].map(lambda name: DEVICES[name].family == "neuron"),
         trains=rows["accelerator"].map(lambda name: DEVICES[name].training == "yes"),
         near=(rows["region"] == pricing.region).astype(int) * _IN_REGION + (rows["basis"] == pricing.basis),
         region=regions(rows),
     )
-    rows = rows[rows["several"] | (rows["accelerators"] <= here["accelerators"])]
+    rows = rows[rows["several"] | (rows["accelerators"] <= quote["accelerators"])]
     order = ["named", "several", "neuron", "trains", "near", "usd_per_hour"]
     rows = rows.sort_values(order, ascending=[False] * 5 + [True], kind="stable")
     return rows.drop_duplicates(["accelerator", "several"])
@@ -180,10 +181,10 @@ def _trains(device: Any, precision: str) -> bool:
     return device.training != "inference" and (precision != "bf16" or device.half == "bf16")
 
 
-def _must_be_possible(training: Training, here: pd.Series) -> None:
+def _must_be_possible(training: Training, quote: pd.Series) -> None:
     """Raise UserError for a speed above what the documented peak of the named GPU lets through."""
-    gpu, precision = DEVICES[here["accelerator"]], training.network.precision
-    most = ceiling(training.work._replace(bytes=None), gpu, int(here["cores"]), precision)
+    gpu, precision = DEVICES[quote["accelerator"]], training.network.precision
+    most = ceiling(training.work._replace(bytes=None), gpu, int(quote["cores"]), precision)
     if training.speed and training.speed > most:
         faster = "; if TF32 was on, measure without; if it was bf16, give --precision bf16"
         raise UserError(
@@ -194,15 +195,15 @@ def _must_be_possible(training: Training, here: pd.Series) -> None:
 
 
 def _row(
-    training: Training, rate: dict[Any, Any], here: pd.Series, speeds: list[Speed], disks: pd.Series
+    training: Training, rate: dict[Any, Any], quote: pd.Series, speeds: list[Speed], disks: pd.Series
 ) -> dict[str, Any]:
     """The row of an instance: hours at a speed, or at least at the peak, or the reason for none."""
-    alike = (rate["region"], rate["basis"]) == (here["region"], here["basis"])
-    row = rate | {"price_ratio": rate["usd_per_hour"] / here["usd_per_hour"] if alike else math.nan}
+    alike = (rate["region"], rate["basis"]) == (quote["region"], quote["basis"])
+    row = rate | {"price_ratio": rate["usd_per_hour"] / quote["usd_per_hour"] if alike else math.nan}
     device, cores, network = DEVICES[rate["accelerator"]], int(rate["cores"]), training.network
     row |= {"family": device.family, "training": device.training, "support": device.support}
-    if training.speed and rate["accelerator"] == here["accelerator"]:
-        times = rate["accelerators"] / here["accelerators"]
+    if training.speed and rate["accelerator"] == quote["accelerator"]:
+        times = rate["accelerators"] / quote["accelerators"]
         hours = training.passes / (training.speed * times) / 3600
         made: dict[str, Any] = {"hours_low": hours, "hours_high": hours}
         made |= {"kind": "given", "rests_on": "your speed"}

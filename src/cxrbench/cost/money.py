@@ -41,13 +41,13 @@ def _rooflines(prices: pd.DataFrame, pricing: Pricing, recorded: Path) -> pd.Dat
     preprint's ratio; no rows where a price or an audit is missing."""
     audit, rows = read_audit(recorded), []
     with suppress(NotKnown, NoPrice, KeyError):
-        there, here = (
+        chip, gpu = (
             price(prices, pricing.instances[name], pricing.region, "on_demand", pricing.as_of).to_dict()
             for name in (TRAINIUM[0], GPU)
         )
         for name, precision in product(_SHARED, ("bf16", "fp32")):
             work = work_of(audit, name, 224, precision)
-            if ratio := equal_shares(work, precision, there, here):
+            if ratio := equal_shares(work, precision, chip, gpu):
                 shares = (PREPRINT_RATIO.low / ratio, PREPRINT_RATIO.high / ratio)
                 rows.append((name, precision, AUDITED_BATCH, ratio, *shares))
     return pd.DataFrame(rows, columns=_ROOFLINES)

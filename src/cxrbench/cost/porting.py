@@ -72,9 +72,9 @@ def break_even_table(costs: pd.DataFrame, prices: pd.DataFrame, pricing: Pricing
 
 
 def _at_every_price(case: _Case, prices: pd.DataFrame, pricing: Pricing) -> pd.DataFrame:
-    at = pair_prices(prices, (case.here, case.there), pricing.region)
-    rates = at[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)
-    where = at.assign(region=regions(at))[["region", "basis", "as_of"]]
+    priced = pair_prices(prices, (case.here, case.there), pricing.region)
+    rates = priced[["usd", "usd_other"]].set_axis(["usd_here", "usd_there"], axis=1)
+    where = priced.assign(region=regions(priced))[["region", "basis", "as_of"]]
     rows = pd.concat([where, rates * case.hours], axis=1)
     runs = [break_even_runs(PORTING_USD, *usd) for usd in rows[rates.columns].to_numpy()]
     return rows.assign(
@@ -260,8 +260,8 @@ def ratio_of_cells(costs: pd.DataFrame, prices: pd.DataFrame, dataset: str, arch
 
     Only :func:`~cxrbench.cost.costs.comparable` runs; what still differs stands in the source.
     """
-    here = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
-    sides, differs, missing = both_sides(here)
+    cell_costs = costs[(costs["dataset"] == dataset) & (costs["architecture"] == architecture)]
+    sides, differs, missing = both_sides(cell_costs)
     if missing:
         raise UserError(
             f"no usable cell {dataset}/{architecture}/{missing[-1]}: not run yet, so its cost ratio is not "

@@ -79,12 +79,12 @@ def read_prices(path: Path | str) -> pd.DataFrame:
         raise UserError(f"{path}:2: column 1: there are no prices; add a row")
     first: dict[str, tuple[int, Price]] = {}
     for line, row in rows.items():
-        other, same = first.setdefault(row.instance, (line, row))
+        first_line, same = first.setdefault(row.instance, (line, row))
         for column in HARDWARE:
-            if (here := getattr(row, column)) != (there := getattr(same, column)):
+            if (value := getattr(row, column)) != (earlier := getattr(same, column)):
                 raise UserError(
-                    f"{path}:{line}: column {column}: {row.instance} has '{here}' here and '{there}' in "
-                    f"line {other}; one instance has one hardware, correct the wrong one"
+                    f"{path}:{line}: column {column}: {row.instance} has '{value}' here and '{earlier}' in "
+                    f"line {first_line}; one instance has one hardware, correct the wrong one"
                 )
     table = pd.DataFrame([row.model_dump() for row in rows.values()])
     return table.astype(dict.fromkeys(["usd_per_hour", *HARDWARE[1:]], "float64"))
@@ -163,18 +163,18 @@ def price(
     rows = newest(prices, as_of, instance=instance, region=region, basis=basis)
     if len(rows):
         return rows.iloc[0]
-    of = ""
+    scope = ""
     for column, name, link in zip(KEY, (instance, region, basis), (" for ", " in ", ""), strict=True):
         names = sorted(set(prices[column]))
         if name not in names:
             listed = f" (known: {', '.join(names)})" if len(names) <= 8 else ""
-            reason = f"no price{of} with {column} '{name}'{listed}"
+            reason = f"no price{scope} with {column} '{name}'{listed}"
             if column == "instance":
                 accelerator_of(prices, name)  # which raises: nothing is known of it
             if region in REGIONS:
                 raise NoPrice(reason, to_add(instance, region, basis))
             raise NoPrice(reason, f"add a row to prices.csv{nearest(name, names)}")
-        prices, of = prices[prices[column] == name], f"{of}{link}{name}"
+        prices, scope = prices[prices[column] == name], f"{scope}{link}{name}"
     raise NoPrice(
         f"no price of {instance} ({region}, {basis}) up to {as_of}",
         f"the oldest row is of {prices['as_of'].min()}; add an older row to prices.csv or ask for a later "

@@ -133,11 +133,11 @@ def cheapest_block(prices: pd.DataFrame, gpu: str, pricing: Pricing, instance: s
     blocks = newest(prices, pricing.as_of, basis="capacity_block").sort_values("usd_per_hour", kind="stable")
     block, own = (blocks[blocks["instance"] == name].head(1) for name in (instance, gpu))
     try:
-        here = price(prices, gpu, pricing.region, pricing.basis, pricing.as_of) if own.empty else own.iloc[0]
+        quote = price(prices, gpu, pricing.region, pricing.basis, pricing.as_of) if own.empty else own.iloc[0]
     except NoPrice:
         return block.head(0)
-    of_gpu = {f"{name}_gpu": here[name] for name in ("usd_per_hour", "basis", "region", "as_of")}
-    block = block.assign(price_ratio=block["usd_per_hour"] / here["usd_per_hour"], **of_gpu)
+    of_gpu = {f"{name}_gpu": quote[name] for name in ("usd_per_hour", "basis", "region", "as_of")}
+    block = block.assign(price_ratio=block["usd_per_hour"] / quote["usd_per_hour"], **of_gpu)
     return block.assign(mixed=[_mixed(row) for row in block.to_dict("records")])
 
 
@@ -149,8 +149,8 @@ def _mixed(row: Mapping[Any, Any]) -> str:
 
 def two_prices(row: Mapping[Any, Any]) -> str:
     """The two prices behind a row of :func:`thresholds` with basis, region and date, and what differs."""
-    there, here = (f"{row[f'usd_per_hour{side}']:.3g} USD/h ({where(row, side)})" for side in ("", "_gpu"))
-    prices = f"{there} over {here}"
+    chip, gpu = (f"{row[f'usd_per_hour{side}']:.3g} USD/h ({where(row, side)})" for side in ("", "_gpu"))
+    prices = f"{chip} over {gpu}"
     return f"{prices}; the prices are of {row['mixed']}" if row["mixed"] else prices
 
 

@@ -143,18 +143,18 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
     head = next((row for row in rows if row[:1] == ["SKU"]), [])
     if missing := [name for name in (*_READ, *_WANTED) if name not in head]:
         raise ValueError(f"no line has the columns of AWS's list, such as {missing[0]}")
-    at = {name: head.index(name) for name in (*_READ, *_WANTED)}
+    column = {name: head.index(name) for name in (*_READ, *_WANTED)}
     offered: dict[str, dict[float, str]] = {}
     for row in rows:
-        instance = row[at["Instance Type"]]
-        if instance not in wanted or any(row[at[name]] != value for name, value in _WANTED.items()):
+        instance = row[column["Instance Type"]]
+        if instance not in wanted or any(row[column[name]] != value for name, value in _WANTED.items()):
             continue
-        if (currency := row[at["Currency"]]) != "USD":
+        if (currency := row[column["Currency"]]) != "USD":
             raise UserError(
                 f"AWS prices {instance} in {currency}: leave it out, because only prices in USD are kept"
             )
-        if (usd := float(row[at["PricePerUnit"]])) > 0:
-            offered.setdefault(instance, {}).setdefault(usd, row[at["SKU"]])
+        if (usd := float(row[column["PricePerUnit"]])) > 0:
+            offered.setdefault(instance, {}).setdefault(usd, row[column["SKU"]])
     for instance, offers in offered.items():
         if len(offers) > 1:
             skus = ", ".join(f"{sku}: {usd:g}" for usd, sku in offers.items())
@@ -162,8 +162,8 @@ def _quotes(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame
     quotes = [(name, *offer) for name, offers in sorted(offered.items()) for offer in offers.items()]
     table = pd.DataFrame(quotes, columns=["instance", "usd_per_hour", "sku"])
     source = "AWS Price List, SKU " + table["sku"].astype(str)
-    here = {"region": region, "basis": "on_demand", "note": "Linux, shared tenancy"}
-    return table.drop(columns="sku").assign(source=source, **here)
+    terms = {"region": region, "basis": "on_demand", "note": "Linux, shared tenancy"}
+    return table.drop(columns="sku").assign(source=source, **terms)
 
 
 def _catalogue(lines: Iterable[str], wanted: set[str], region: str) -> pd.DataFrame:

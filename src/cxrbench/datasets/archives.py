@@ -191,11 +191,11 @@ class _Tape:
 
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes; UserError when an archive unpacks to too much."""
-        data = self._file.read(size)
-        if self.position // _REPORT_EVERY != (self.position + len(data)) // _REPORT_EVERY:
+        block = self._file.read(size)
+        if self.position // _REPORT_EVERY != (self.position + len(block)) // _REPORT_EVERY:
             self._say(f"{self._where}: {self._raw.tell() / 1e9:.1f} of {self._size / 1e9:.1f} GB read")
-        self.position += len(data)
-        self.end = (self.end + data)[-len(_END) :]
+        self.position += len(block)
+        self.end = (self.end + block)[-len(_END) :]
         if self.position > self.allowed + _BLOCK:
             fault = f"over {_HEADERS >> 20} MiB of headers or padding between members"
             raise UserError(f"{self._where}: {fault}: {self._content.foreign}")
@@ -203,7 +203,7 @@ class _Tape:
             raise UserError(
                 f"{self._where}: unpacks to over {_RATIO} times its size: {self._content.foreign}"
             )
-        return data
+        return block
 
 
 def _hostile(member: tarfile.TarInfo) -> str | None:

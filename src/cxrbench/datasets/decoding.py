@@ -63,7 +63,10 @@ def decode_all(
 def formats(seen: pd.DataFrame) -> dict[str, object]:
     """The number of images of each size and mode, for the manifest."""
     counts = {name: seen[name].value_counts().sort_index() for name in ("size", "mode")}
-    return {f"source_{name}s": {key: int(count) for key, count in of.items()} for name, of in counts.items()}
+    return {
+        f"source_{name}s": {key: int(count) for key, count in numbers.items()}
+        for name, numbers in counts.items()
+    }
 
 
 def decode(
@@ -104,20 +107,20 @@ def decode(
             return Decoded(small, encoded.name, image.mode, f"{image.width}x{image.height}", notes, known)
     except _UNREADABLE as error:
         kinds = " or ".join(formats)
-        other = "another format" if encoded.data else "an empty file"
-        why = other if isinstance(error, UnidentifiedImageError) else str(error)
+        content = "another format" if encoded.data else "an empty file"
+        why = content if isinstance(error, UnidentifiedImageError) else str(error)
         fault = f"not a readable {kinds} ({why}); fetch it again or remove it"
         raise UserError(f"{encoded.where}: {fault}") from None
 
 
-def _check_chunks(data: bytes) -> None:
+def _check_chunks(png: bytes) -> None:
     """Raise ValueError unless a PNG file's chunks lead to its end; Pillow stops reading behind the pixels."""
-    at, kind = 8, b""
+    offset, kind = 8, b""
     while kind != b"IEND":
-        length, kind = struct.unpack_from(">I4s", data, at)
+        length, kind = struct.unpack_from(">I4s", png, offset)
         if length > _LONGEST_CHUNK:
             raise ValueError(f"chunk {kind!r} has the negative length {length - 2**32}")
-        if (at := at + 12 + length) > len(data):
+        if (offset := offset + 12 + length) > len(png):
             raise ValueError(f"chunk {kind!r} goes beyond the end of the file")
 
 

@@ -163,8 +163,8 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a library that aborts says so in words of its own
 
 
-def _decoded(data: bytes) -> np.ndarray:
-    return np.asarray(_read(Encoded("", "", data)).pixel_array)
+def _decoded(content: bytes) -> np.ndarray:
+    return np.asarray(_read(Encoded("", "", content)).pixel_array)
 
 
 class _Levels(NamedTuple):
@@ -289,7 +289,7 @@ def _by_lut(levels: _Levels, header: Any, table: Any) -> np.ndarray | None:
 def _numbers(value: Any) -> list[float]:
     """The numbers of an element with one value, several, or none."""
     values = [value] if isinstance(value, str | float | int) else value or []
-    return [np.nan if one in (None, "") else float(one) for one in values]
+    return [np.nan if number in (None, "") else float(number) for number in values]
 
 
 def _shows_something(light: np.ndarray, counts: np.ndarray) -> bool:

@@ -45,8 +45,8 @@ def oddness(images: np.ndarray) -> pd.DataFrame:
         (table["equal"] > MOST_EQUAL, lambda row: f"{100 * row.equal:.0f} % of its pixels are equal"),
         (table["likeness"] < least, lambda row: f"unlike the others (correlation {row.likeness:.2f})"),
     ):
-        said = table.loc[bad].apply(words, axis=1) if bad.any() else ""
-        table.loc[bad, "why"] = table.loc[bad, "why"].where(table["why"] == "", table["why"] + ", ") + said
+        reasons = table.loc[bad].apply(words, axis=1) if bad.any() else ""
+        table.loc[bad, "why"] = table.loc[bad, "why"].where(table["why"] == "", table["why"] + ", ") + reasons
     return table
 
 

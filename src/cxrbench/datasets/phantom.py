@@ -84,7 +84,7 @@ def _lungs() -> list[tuple[np.ndarray, float]]:
             rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
             if ndimage.label(mask)[1] != 2 or not 1.3 < (tall := 2 * np.ptp(rows) / np.ptp(columns)) < 2:
                 continue  # not a pair of whole lungs
-            places = (np.linspace(at[0], at[-1], _SIDE).round().astype(int) for at in (rows, columns))
+            places = (np.linspace(span[0], span[-1], _SIDE).round().astype(int) for span in (rows, columns))
             inside, step = np.pad(mask[np.ix_(*places)], _EDGE), (tall / _SIDE, 2 / _SIDE)
             depth, outside = (ndimage.distance_transform_edt(part, step) for part in (inside, ~inside))
             lungs.append((ndimage.uniform_filter((depth - outside).astype("f4"), 3), float(tall)))

@@ -82,8 +82,8 @@ def _arrays(path: Path, names: Container[str]) -> Iterator[Encoded]:
 
 def decode_radiograph(config: TableSource, encoded: Encoded) -> Decoded:
     """One radiograph; UserError for a colour picture or what cannot be read."""
-    other = not encoded.data.startswith(_MAGIC) and posixpath.splitext(encoded.where)[1].lower() in _DICOM
-    if encoded.data[128:132] == b"DICM" or other:
+    dicom = not encoded.data.startswith(_MAGIC) and posixpath.splitext(encoded.where)[1].lower() in _DICOM
+    if encoded.data[128:132] == b"DICM" or dicom:
         from cxrbench.datasets.dicom import decode_dicom  # imported here: few datasets need it
 
         return decode_dicom(encoded, config.pixels)

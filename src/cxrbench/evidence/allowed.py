@@ -180,11 +180,11 @@ class SpeedRow(_Row):
     @model_validator(mode="after")
     def _medians(self) -> Self:
         blocks = self.blocks_of_each
-        of: dict[str, list[float]] = {name: blocks.get(name, []) for name in get_args(_Contender)}
+        rates: dict[str, list[float]] = {name: blocks.get(name, []) for name in get_args(_Contender)}
         for name in get_args(_Contender)[1:]:
             ratio = "share_of_limit" if name == "limit" else f"ratio_to_{name}"
-            of[ratio] = [ours / other for ours, other in zip(of["ours"], of[name], strict=False)]
-        for name, values in of.items():
+            rates[ratio] = [ours / theirs for ours, theirs in zip(rates["ours"], rates[name], strict=False)]
+        for name, values in rates.items():
             if not isclose(median(values or [0]), getattr(self, name) or 0, rel_tol=1e-6):
                 raise ValueError(f"{name} is not the median of its blocks")
         return self
@@ -355,8 +355,8 @@ def _odd_leaf(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, str):
         lines = name.startswith("failure.last_lines.")
         of_settings = name.startswith("dataset.settings.")  # and they are those of the study
-        other = SENTENCE if first == "platform" or lines else _SETTING if of_settings else None
-        form = _TEXTS.get(name, other)
+        default = SENTENCE if first == "platform" or lines else _SETTING if of_settings else None
+        form = _TEXTS.get(name, default)
         if form is None or not form.fullmatch(value):
             yield f"{name} is {value[:100]!r}, which has another form than it should"
     elif limits := _SECONDS if name.endswith("seconds") else _RANGES.get(name):
@@ -393,7 +393,7 @@ def conforming(value: dict[str, Any], with_log: bool) -> dict[str, Any]:
     texts = {
         key: sentences(value[key]) for key in ("failure", "timing", "energy", "platform") if key in value
     }
-    host = {name: as_name(of) if isinstance(of, str) else of for name, of in value["host"].items()}
+    host = {name: as_name(fact) if isinstance(fact, str) else fact for name, fact in value["host"].items()}
     if (failure := texts.get("failure")) and not with_log:
         left = own_lines("\n".join(failure["last_lines"])).splitlines()
         failure |= {"last_lines": left, "fingerprint": code_or_hash(failure["fingerprint"])}

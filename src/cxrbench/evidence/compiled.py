@@ -36,8 +36,8 @@ def graph_name(network: str, pixels: int, batch: int, precision: str, part: Grap
 
 def outcome_path(compiler: str, graph: str, target: Target, options: CompileOptions) -> Path:
     """An outcome's path below a folder of outcomes; ``graph`` is its sha256."""
-    other = "" if options == CompileOptions() else f"-{sha256_json(options.model_dump())[:8]}"
-    return Path(compiler, graph, f"{target}{other}.json")
+    suffix = "" if options == CompileOptions() else f"-{sha256_json(options.model_dump())[:8]}"
+    return Path(compiler, graph, f"{target}{suffix}.json")
 
 
 class TracedGraph(RecordPart):

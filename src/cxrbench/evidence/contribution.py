@@ -54,8 +54,8 @@ def write_archive(
     places = places_of(records)
     measured = {kind: with_speed(read_measured(bench / f"{kind}.json")) for kind in ROWS}
     for kind, rows in measured.items():  # of this machine and of code that has a commit
-        here = [row for row in rows if (row.get("platform"), row.get("machine")) in places]
-        measured[kind] = [row for row in here if row.get("dirty") is False]
+        own_rows = [row for row in rows if (row.get("platform"), row.get("machine")) in places]
+        measured[kind] = [row for row in own_rows if row.get("dirty") is False]
         if measured[kind]:
             write_json(work / BENCH / f"{kind}.json", cleaned(measured[kind], clean))
     for network in {Path(cell.dataset, cell.architecture) for cell in cells if graphs}:
@@ -139,7 +139,10 @@ def overview(records: dict[Cell, Record], measured: dict[str, Rows] | None = Non
     for head, texts in (
         ("Machine", [*named, *{record.host.os for record in records.values()}]),
         ("Trained beside other processes", busy),
-        ("Software", [f"{name} {of}" for name, of in next(iter(named.values())).versions.items() if of]),
+        (
+            "Software",
+            [f"{name} {version}" for name, version in next(iter(named.values())).versions.items() if version],
+        ),
         ("Unlike the lock", sorted({text for rec in records.values() for text in unlike_lock(rec.versions)})),
         ("Code", sorted({f"commit {rec.commit}{' with changes' * rec.dirty}" for rec in records.values()})),
         ("Measured speeds", [row_in_words(row) for row in (measured or {}).get("train", [])]),

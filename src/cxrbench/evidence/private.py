@@ -104,7 +104,7 @@ def _places() -> dict[str, str]:
     """This machine's folders with what stands for them, longest first; names below ours may stay."""
     ours = {_ROOT: ".", Path(sys.prefix): "environment", Path(sys.base_prefix): "python"}
     others = (Path.cwd(), *_home(), Path(tempfile.gettempdir()))
-    places = {str(folder): PATH for other in others for folder in (other, other.resolve())}
+    places = {str(folder): PATH for base in others for folder in (base, base.resolve())}
     places |= {str(folder): word for own, word in ours.items() for folder in (own, own.resolve())}
     return {place: places[place] for place in sorted(places, key=len, reverse=True) if len(place) > 1}
 

@@ -127,17 +127,17 @@ def unpack(archive: Path, folder: Path) -> list[Cell]:
             raise UserError(f"{archive}: '{printable(name)}' is no part of a contribution: {CONTENT.foreign}")
         return name
 
-    for name, where, data in read_images([archive], name_of=name_of, content=CONTENT):
-        count, size = count + 1, size + len(data)
+    for name, where, content in read_images([archive], name_of=name_of, content=CONTENT):
+        count, size = count + 1, size + len(content)
         if count > _MOST_FILES or size > _MOST_BYTES:
             raise UserError(
                 f"{where}: more than {_MOST_FILES:,} files or {_MOST_BYTES:,} bytes: {CONTENT.foreign}"
             )
         most = next(most for end, most in _LARGEST.items() if name.endswith(end))
-        if len(data) > most:
-            raise UserError(f"{where}: {len(data):,} bytes, more than {most:,}: {CONTENT.foreign}")
+        if len(content) > most:
+            raise UserError(f"{where}: {len(content):,} bytes, more than {most:,}: {CONTENT.foreign}")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+        (folder / name).write_bytes(content)
     try:
         return _checked(folder)
     except UserError as error:
@@ -186,8 +186,8 @@ def _check_versions(path: Path) -> None:
     except UserError:
         raise UserError(f"{VERSIONS} is missing or damaged; {CONTENT.again}") from None
     if isinstance(given, dict) and (version := given.get("format")) != FORMAT:
-        other = f"its format is {printable(version)[:20]}, this cxrbench reads {FORMAT}"
-        raise UserError(f"{other}; update both checkouts with git pull and send it again")
+        reason = f"its format is {printable(version)[:20]}, this cxrbench reads {FORMAT}"
+        raise UserError(f"{reason}; update both checkouts with git pull and send it again")
     _typed(path, Versions, given)
 
 
@@ -288,15 +288,15 @@ def row_changes(folder: Path, recorded: Path) -> RowChanges:
         for machine in dict.fromkeys(row["machine"] for row in rows):
             place = Path(BENCH) / machine / f"{kind}.json"
             before = read_measured(recorded / place)
-            mine = [row for row in rows if row["machine"] == machine]
+            sent = [row for row in rows if row["machine"] == machine]
             of_setting: dict[tuple[Any, ...], tuple[Rows, Rows]] = {}
-            for new, some in enumerate((before, mine)):
+            for new, some in enumerate((before, sent)):
                 for row in some:
                     of_setting.setdefault(_setting(row, kind), ([], []))[new].append(row)
             both = {key: pair for key, pair in of_setting.items() if all(pair) and pair[0] != pair[1]}
             replaced += [f"{place}: {_change(*pair)}" for pair in both.values()]
-            if merged(before, mine, kind) != before:
-                files[place] = merged(before, mine, kind)
+            if merged(before, sent, kind) != before:
+                files[place] = merged(before, sent, kind)
     return RowChanges(files, replaced)
 
 
@@ -379,7 +379,7 @@ def _tells(folder: Path) -> bool:
     value = read_record(folder).model_dump(mode="json")
     log = folder / LOG
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    host = {name: of for name, of in value["host"].items() if isinstance(of, str)}
+    host = {name: fact for name, fact in value["host"].items() if isinstance(fact, str)}
     return (
         clean_record(value, without_places) != value
         or without_places(text) != text

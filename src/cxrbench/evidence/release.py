@@ -46,11 +46,11 @@ def released(root: Path) -> Release | None:
     return None
 
 
-def differences(of: Release, made: Release) -> list[str]:
+def differences(recorded: Release, made: Release) -> list[str]:
     """What a build of a release gave otherwise; the PDF counts where TeX is the same."""
-    compared = {"macros": MACROS} | ({"paper": PAPER} if made.tex == of.tex else {})
+    compared = {"macros": MACROS} | ({"paper": PAPER} if made.tex == recorded.tex else {})
     return [
-        f"{path}: sha256 {getattr(made, name)}, in {RELEASES} {getattr(of, name)}"
+        f"{path}: sha256 {getattr(made, name)}, in {RELEASES} {getattr(recorded, name)}"
         for name, path in compared.items()
-        if getattr(made, name) != getattr(of, name)
+        if getattr(made, name) != getattr(recorded, name)
     ]

@@ -139,7 +139,7 @@ class EvidenceStore:
 def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
     try:
         settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if not isinstance(settings, dict) or not all(isinstance(of, dict) for of in settings.values()):
+        if not isinstance(settings, dict) or not all(isinstance(entry, dict) for entry in settings.values()):
             raise ValueError("settings by the hash of packed data are expected")
         return settings
     except ValueError as error:

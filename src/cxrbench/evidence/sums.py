@@ -112,13 +112,13 @@ def read_signature(root: Path) -> Signature:
     if not shutil.which("ssh-keygen"):
         return Signature("not checked", f"{signature}: not checked, ssh-keygen is not installed here")
     signed = ("-n", NAMESPACE, "-s", signature)
-    if not sums.is_file() or _keygen("check-novalidate", *signed, data=sums.read_bytes()) is None:
+    if not sums.is_file() or _keygen("check-novalidate", *signed, content=sums.read_bytes()) is None:
         reason = f"does not match {SUMS}; sign again or restore both files"
         return Signature("wrong", f"{signature}: {reason}")
     signers = _keygen("find-principals", "-s", signature, "-f", allowed) if allowed.is_file() else None
     signer = signers.splitlines()[0] if signers else None
     by_signer = (*signed, "-f", allowed, "-I", signer)
-    if signer is None or _keygen("verify", *by_signer, data=sums.read_bytes()) is None:
+    if signer is None or _keygen("verify", *by_signer, content=sums.read_bytes()) is None:
         return Signature("wrong", f"{signature}: no key of {allowed} made it; add the signer's line there")
     return Signature("signed", f"signed by {signer}")
 
@@ -148,7 +148,7 @@ def _signature_of(root: Path) -> Path:
     return root / f"{SUMS}.sig"
 
 
-def _keygen(action: str, *words: object, data: bytes = b"") -> str | None:
-    """The output of `ssh-keygen -Y` when it reads ``data``, or None when it refuses."""
-    done = subprocess.run(["ssh-keygen", "-Y", action, *map(str, words)], input=data, capture_output=True)
+def _keygen(action: str, *words: object, content: bytes = b"") -> str | None:
+    """The output of `ssh-keygen -Y` when it reads ``content``, or None when it refuses."""
+    done = subprocess.run(["ssh-keygen", "-Y", action, *map(str, words)], input=content, capture_output=True)
     return None if done.returncode else done.stdout.decode(errors="replace")

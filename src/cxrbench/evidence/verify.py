@@ -190,9 +190,9 @@ def _copies(records: dict[Cell, Record]) -> Iterator[tuple[Cell, str]]:
     """
     first: dict[str, Cell] = {}
     for cell, record in records.items():
-        other = first.setdefault(record.predictions_sha256 or str(cell), cell)
-        if other != cell and not _same_training(record, records[other]):
-            yield cell, f"has the same predictions as {other}: one of them is a copy"
+        earlier = first.setdefault(record.predictions_sha256 or str(cell), cell)
+        if earlier != cell and not _same_training(record, records[earlier]):
+            yield cell, f"has the same predictions as {earlier}: one of them is a copy"
     sizes = {cell: record.parameters for cell, record in records.items() if record.parameters}
     for cell, usual in _odd(sizes, lambda cell: (_packed(records[cell]), cell.architecture)):
         yield cell, f"{sizes[cell]} parameters; {cell.architecture} has {sizes[usual]} in other cells"
@@ -205,12 +205,12 @@ def _alike(records: dict[Cell, Record], ranked: dict[Cell, np.ndarray]) -> Itera
         groups[_packed(records[cell]), len(vector)].append(cell)
     for cells in groups.values():
         vectors = np.stack([ranked[cell] for cell in cells])
-        for at, correlations in enumerate(vectors @ vectors.T):
-            for other in np.flatnonzero(correlations[:at] > _ALIKE):
-                one, two = cells[at], cells[other]
-                if (one.architecture, one.seed) != (two.architecture, two.seed):
-                    rho = f"rank correlation {correlations[other]:.3f}"
-                    yield one, f"orders the test images as {two} does ({rho}): one is made from the other"
+        for i, correlations in enumerate(vectors @ vectors.T):
+            for k in np.flatnonzero(correlations[:i] > _ALIKE):
+                cell, twin = cells[i], cells[k]
+                if (cell.architecture, cell.seed) != (twin.architecture, twin.seed):
+                    rho = f"rank correlation {correlations[k]:.3f}"
+                    yield cell, f"orders the test images as {twin} does ({rho}): one is made from the other"
                     break
 
 
@@ -222,12 +222,12 @@ def _expected_and_gone(root: Path, cells: list[Cell]) -> Iterator[str]:
             yield f"{reviewed}: {name} has a reviewed outcome, and no evidence of it is recorded"
 
 
-def _same_training(one: Record, other: Record) -> bool:
+def _same_training(first: Record, second: Record) -> bool:
     """Whether two records are of equal pixels, recipe, network, platform and seed, begun apart."""
-    cells = [Cell.parse(record.cell) for record in (one, other)]
+    cells = [Cell.parse(record.cell) for record in (first, second)]
     same = [(cell.architecture, cell.platform, cell.seed) for cell in cells]
-    alike = (one.recipe_hash, _packed(one)) == (other.recipe_hash, _packed(other))
-    return same[0] == same[1] and alike and one.started != other.started
+    alike = (first.recipe_hash, _packed(first)) == (second.recipe_hash, _packed(second))
+    return same[0] == same[1] and alike and first.started != second.started
 
 
 def _odd(values: dict[Cell, Any], group: Callable[[Cell], Hashable]) -> Iterator[tuple[Cell, Cell]]:

@@ -63,7 +63,9 @@ def survey(
         if problem := captured[key]["step"].problem:
             say(f"{key[0]}: {problem}")
     graphs = product(wanted, AUDITED_PARTS)
-    rows = [audit_row(name, of, captured[name, of][part], libraries) for (name, of), part in graphs]
+    rows = [
+        audit_row(name, setting, captured[name, setting][part], libraries) for (name, setting), part in graphs
+    ]
     return pd.DataFrame(rows)
 
 

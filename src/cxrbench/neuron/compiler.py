@@ -68,8 +68,8 @@ class NeuronCompiler:
             # Shared memory is 64 MB by default, which is reported to be too little for the compiler.
             words = (container, "run", "--network=none", "--shm-size=8g", image, COMMAND)
         if shutil.which(words[0]) is None:
-            here = "install it as docs/neuron.md says, or name --container"
-            remedy = f"install {container}" if container else here
+            advice = "install it as docs/neuron.md says, or name --container"
+            remedy = f"install {container}" if container else advice
             raise UserError(f"{words[0]} is not on PATH here; {remedy}")
         if container and image and (looked := _answer([container, "image", "inspect", image])).returncode:
             reason = error_line(looked.stderr.decode(errors="replace"))

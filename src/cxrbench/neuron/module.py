@@ -34,11 +34,11 @@ def read_module(content: bytes) -> Contents:
             computation.get(_ID, [0])[-1]: [fields(instruction) for instruction in computation[_INSTRUCTIONS]]
             for computation in map(fields, module[_COMPUTATIONS])
         }
-        instructions = [one for computation in computations.values() for one in computation]
-        targets = (target for one in instructions for target in one.get(_TARGET, []) if target)
-        shapes = (shape for one in instructions for shape in one.get(_SHAPE, []))
+        instructions = [operation for computation in computations.values() for operation in computation]
+        targets = (target for operation in instructions for target in operation.get(_TARGET, []) if target)
+        shapes = (shape for operation in instructions for shape in operation.get(_SHAPE, []))
         return Contents(
-            opcodes=frozenset(one[_OPCODE][-1].decode() for one in instructions),
+            opcodes=frozenset(operation[_OPCODE][-1].decode() for operation in instructions),
             targets=frozenset(target.decode() for target in targets),
             wide_types=frozenset(kind for shape in shapes for kind in _types(shape)),
             instructions=len(computations[module.get(_ENTRY, [0])[-1]]),
@@ -57,25 +57,25 @@ def _types(shape: bytes) -> Iterator[str]:
 
 def fields(message: bytes) -> dict[int, list[Any]]:
     """The values of the fields of a message, by number: integers or bytes."""
-    at, values = 0, defaultdict[int, list[Any]](list)
-    while at < len(message):
-        key, at = _varint(message, at)
+    offset, values = 0, defaultdict[int, list[Any]](list)
+    while offset < len(message):
+        key, offset = _varint(message, offset)
         number, kind = divmod(key, 8)
         value: int | bytes
         if kind == 0:
-            value, at = _varint(message, at)
+            value, offset = _varint(message, offset)
         else:
-            size, at = _varint(message, at) if kind == 2 else (_BYTES[kind], at)
-            value, at = message[at : at + size], at + size
+            size, offset = _varint(message, offset) if kind == 2 else (_BYTES[kind], offset)
+            value, offset = message[offset : offset + size], offset + size
         values[number].append(value)
-    if at > len(message):
+    if offset > len(message):
         raise IndexError("the message ends inside of a field")
     return dict(values)
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _varint(message: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
-    while message[at] >= 128:
-        value |= (message[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-    return value | message[at] << shift, at + 1
+    while message[offset] >= 128:
+        value |= (message[offset] & 127) << shift
+        offset, shift = offset + 1, shift + 7
+    return value | message[offset] << shift, offset + 1

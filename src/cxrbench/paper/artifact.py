@@ -139,7 +139,7 @@ def _outcome(experiment: Experiment, read: Results) -> tuple[str, str, str, str]
     machine += ", busy" * (record.busy or bool(also and also.busy))
     runs = [timing, *([also.timing] if also else [])]
     took = sum(
-        one.setup_seconds + one.compile_seconds + one.train_seconds + one.evaluate_seconds for one in runs
+        run.setup_seconds + run.compile_seconds + run.train_seconds + run.evaluate_seconds for run in runs
     )
     return f"Recorded: {result}.", doubt, f"{_duration(took)} on {machine}", packed
 
@@ -162,7 +162,7 @@ def _doubt(within: float | None, apart: list[float]) -> str:
 def _apart(cell: Cell, beside: Cell, read: Results) -> dict[int, float]:
     """The difference in the main endpoint of two cells, and of the recorded other seeds of their settings."""
     first, second = (
-        read.of((of.dataset, of.architecture, of.platform), "auroc", ENDPOINT) for of in (cell, beside)
+        read.of((end.dataset, end.architecture, end.platform), "auroc", ENDPOINT) for end in (cell, beside)
     )
     values = [rows.drop_duplicates("seed").set_index("seed")["value"] for rows in (first, second)]
     return (values[0] - values[1]).dropna().to_dict()

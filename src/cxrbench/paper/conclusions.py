@@ -41,11 +41,11 @@ def conclusions(values: Values, printed: Values | None = None) -> list[Conclusio
     ``values``: those of values.toml that the study defines; ``printed``: as they stand in the sentences.
     """
     shown, printed = [], values if printed is None else printed
-    for one in written():
-        text = chosen(one["text"], values)
+    for entry in written():
+        text = chosen(entry["text"], values)
         if keys_of(text) <= set(values):
-            claims, figures, tables = (tuple(one[kind]) for kind in ("claims", "figures", "tables"))
-            run = as_text(chosen(one["run"], values), printed)
-            said = as_text(text, printed)
-            shown.append(Conclusion(one["topic"], said, claims, figures, tables, one["asks"], run))
+            claims, figures, tables = (tuple(entry[kind]) for kind in ("claims", "figures", "tables"))
+            run = as_text(chosen(entry["run"], values), printed)
+            sentence = as_text(text, printed)
+            shown.append(Conclusion(entry["topic"], sentence, claims, figures, tables, entry["asks"], run))
     return shown

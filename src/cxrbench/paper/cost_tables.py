@@ -164,7 +164,7 @@ def prices_by_basis(read: Results) -> Iterator[Fields]:
     rows = read.table("prices").fillna(dict.fromkeys(("as_of", "until", "assumed"), ""))
     for _, prices in rows.groupby("instance", sort=False):
         note = dates(prices) + prices["assumed"].replace("region", ", region assumed")
-        dated = [WithInterval(usd, note=at) for usd, at in zip(prices["usd_per_hour"], note, strict=True)]
+        dated = [WithInterval(usd, note=text) for usd, text in zip(prices["usd_per_hour"], note, strict=True)]
         priced: dict[str, list[WithInterval]] = {}
         for basis, price in zip(prices["basis"], dated, strict=True):
             priced.setdefault(basis, []).append(price)
@@ -230,7 +230,7 @@ def sources_of_ratios(ratios: pd.DataFrame) -> str:
     """Every source of the prices behind some ratios, with what is sold there."""
     both = pd.concat([ratios, ratios.assign(source=ratios["source_other"])], ignore_index=True)
     bases = both["basis"].map(words).groupby(_unversioned(both["source"]), sort=False).unique()
-    return "; ".join(f"{name} ({', '.join(of)})" for name, of in bases.items())
+    return "; ".join(f"{name} ({', '.join(sold)})" for name, sold in bases.items())
 
 
 def ends_of_ratios(ratios: pd.DataFrame) -> Range:
@@ -284,9 +284,9 @@ def last_case(read: Results) -> pd.DataFrame:
     return _case(read, -1)
 
 
-def _case(read: Results, at: int) -> pd.DataFrame:
+def _case(read: Results, number: int) -> pd.DataFrame:
     cases = read.table("break_even")
-    return cases[cases["case"] == CASES[at].case]
+    return cases[cases["case"] == CASES[number].case]
 
 
 def first_cut(case: pd.DataFrame) -> str:

@@ -51,7 +51,7 @@ NOISE_COLUMNS: Columns = {
     "NIH's labels": ("name", _labels_in_words),
     "Adjudicated": "adjudicated_positive:count",
     "NIH": "nih_positive:count",
-    **{_MEASURES[name]: of for name, of in _INTERVALS.items()},
+    **{_MEASURES[name]: column for name, column in _INTERVALS.items()},
 }
 _FILES: Columns = {
     "Dataset": "dataset",

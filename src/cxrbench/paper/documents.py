@@ -68,7 +68,7 @@ def _parts(read: Results) -> dict[str, str]:
     return {
         "status": _filled(f"**{status.text}**"),
         "findings": "".join(
-            _filled(f"- **{one.topic}.** {one.text}", "  ") for one in findings[:SHOWN_FINDINGS]
+            _filled(f"- **{finding.topic}.** {finding.text}", "  ") for finding in findings[:SHOWN_FINDINGS]
         ),
         "main_claims": as_markdown(artifact.main_claims(read)),
         "experiments": artifact.as_sections(artifact.experiments(read)),

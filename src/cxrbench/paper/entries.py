@@ -45,7 +45,7 @@ class ValueLine:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         parts = re.split(r"\{(\w+)\}", self.key)
-        names = (f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+        names = (f"(?P<{part}>[^/]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts))
         return re.compile("".join(names))
 
     def parts_of(self, key: str) -> dict[str, str] | None:
@@ -85,7 +85,7 @@ def named(paper: Path) -> dict[str, list[str]]:
     where = named_in_sentences()
     latex = ((path, named_in_latex) for path in (*paper.glob("*.tex"), *paper.glob("sections/**/*.tex")))
     markdown = ((path, named_in_markdown) for path in (paper / TEMPLATES).rglob("*.jinja"))
-    for path, keys_in in sorted((*latex, *markdown), key=lambda of: of[0]):
+    for path, keys_in in sorted((*latex, *markdown), key=lambda pair: pair[0]):
         for key in sorted(keys_in(path.read_text(encoding="utf-8"))):
             where.setdefault(key, []).append(str(path))
     return dict(sorted(where.items()))
@@ -98,9 +98,9 @@ def named_in_sentences() -> dict[str, list[str]]:
         for item in items.values():
             for key in keys_of(item.caption):
                 where.setdefault(key, []).append(f"caption of {kind} {item.name}")
-    for one in written():
-        for key in keys_of(one["text"]) | keys_of(one["run"]):
-            where.setdefault(key, []).append(f"conclusion '{one['topic']}'")
+    for entry in written():
+        for key in keys_of(entry["text"]) | keys_of(entry["run"]):
+            where.setdefault(key, []).append(f"conclusion '{entry['topic']}'")
     return where
 
 

@@ -142,9 +142,9 @@ def lines_in_groups(
     sns.despine(ax=axes, left=True)  # a long heading would cross it
     axes.tick_params(axis="y", length=0)
     left, heads = blended_transform_factory(figure.transFigure, axes.transData), compress(groups, begins)
-    for at, head in zip(y[begins] - 1, heads, strict=True):
-        axes.axhline(at + 0.5 - heading, color="0.85", lw=0.5)
-        axes.text(0.01, at - 0.1, head, va="center", size=8, weight="bold", transform=left, in_layout=False)
+    for line, head in zip(y[begins] - 1, heads, strict=True):
+        axes.axhline(line + 0.5 - heading, color="0.85", lw=0.5)
+        axes.text(0.01, line - 0.1, head, va="center", size=8, weight="bold", transform=left, in_layout=False)
     return figure, axes, y
 
 
@@ -189,17 +189,17 @@ def colours_of(read: Results, others: Iterable[str] = ()) -> dict[str, str]:
     return dict(zip(dict.fromkeys([*read.cells["architecture"], *others]), cycle(COLOURS), strict=False))
 
 
-def points(axes: Axes, rows: pd.DataFrame, by: str, y: pd.Series, apart: float = 0.25) -> None:
-    """Draw ``value`` with ``ci_low`` to ``ci_high`` of ``rows`` at ``y``; groups of ``by`` are ``apart``.
+def points(axes: Axes, rows: pd.DataFrame, column: str, y: pd.Series, apart: float = 0.25) -> None:
+    """Draw ``value`` with ``ci_low`` to ``ci_high`` of ``rows`` at ``y``; groups of ``column`` are ``apart``.
 
     A row has its ``colour``; a group's marker is that of its first row.
     """
-    groups = rows.groupby(by, sort=False)
+    groups = rows.groupby(column, sort=False)
     offsets = np.linspace(-apart, apart, len(groups)) if len(groups) > 1 else [0.0]
     for (name, group), offset in zip(groups, offsets, strict=True):
-        at, marker = y[group.index] + offset, group["marker"].iloc[0]
-        axes.hlines(at, group["ci_low"], group["ci_high"], group["colour"], lw=0.9, label=f"_of {name}")
-        axes.scatter(group["value"], at, 16, group["colour"], marker=marker, label=name, zorder=3)
+        ys, marker = y[group.index] + offset, group["marker"].iloc[0]
+        axes.hlines(ys, group["ci_low"], group["ci_high"], group["colour"], lw=0.9, label=f"_of {name}")
+        axes.scatter(group["value"], ys, 16, group["colour"], marker=marker, label=name, zorder=3)
 
 
 def with_network(read: Results, rows: pd.DataFrame) -> pd.DataFrame:
@@ -239,8 +239,8 @@ def cells_by_status(read: Results) -> Figure:
     rows, platforms = run or rows, list(read.cells["platform"].unique())
     counts = [[tally([row.platforms[platform]]) for platform in platforms] for row in rows]
     written = "{1} {0}" if beside() > 1 else "({1})"  # the legend names the states then
-    texts = [[", ".join(written.format(*one) for one in of.items()) for of in line] for line in counts]
-    kinds = [[next(iter(of)).word if len(of) == 1 else "several" for of in line] for line in counts]
+    texts = [[", ".join(written.format(*pair) for pair in cell.items()) for cell in line] for line in counts]
+    kinds = [[next(iter(cell)).word if len(cell) == 1 else "several" for cell in line] for line in counts]
     colours = [[(*_FILL, kind).index(kind) for kind in line] for line in kinds]
     figure, axes = plt.subplots(figsize=(width(), 0.5 + 0.132 * len(rows)))
     sns.heatmap(
@@ -326,8 +326,8 @@ def auroc_per_label(read: Results) -> Figure:
     rows = first_recipes(read, rows[rows["label"].isin(labels := [*read.findings(), MACRO])])
     for axes, panel_rows in _by_dataset(read, rows, 5.6, share=True):
         points(axes, panel_rows, "network", panel_rows["label"].map(labels.index), apart=0.3)
-        for at in range(0, len(labels), 2):  # a finding's points stand together
-            axes.axhspan(at - 0.5, at + 0.5, color="0.95", lw=0)
+        for k in range(0, len(labels), 2):  # a finding's points stand together
+            axes.axhspan(k - 0.5, k + 0.5, color="0.95", lw=0)
         axes.axvline(0.5, color="0.7", lw=0.5)
         axes.axhline(len(labels) - 1.5, color="0.7", lw=0.5)
         axes.set(xlabel="AUROC", ylim=(len(labels) - 0.3, -0.7))

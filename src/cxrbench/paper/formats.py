@@ -353,14 +353,14 @@ def table(values: pd.DataFrame, columns: Columns) -> Table:
 def row(value: Any, columns: Columns) -> Fields:
     """The values of one row of itertuples, or of another object."""
     return {
-        head: getattr(value, of.partition(":")[0]) if isinstance(of, str) else of[1](value)
-        for head, of in columns.items()
+        head: getattr(value, column.partition(":")[0]) if isinstance(column, str) else column[1](value)
+        for head, column in columns.items()
     }
 
 
 def kinds_of(columns: Columns) -> dict[str, str]:
     """The kind of each column."""
     return {
-        head: (of.partition(":")[2] or "name") if isinstance(of, str) else of[0]
-        for head, of in columns.items()
+        head: (column.partition(":")[2] or "name") if isinstance(column, str) else column[0]
+        for head, column in columns.items()
     }

@@ -194,8 +194,8 @@ def typeset(sources: Path, generated: Path, figures: Path, out: Path) -> str:
         _latexmk(build, log)
         with written_aside(out) as aside:
             shutil.copyfile(build / "main.pdf", aside)
-    by = re.search(r"^This is (\w+), Version [\d.]+-[\d.]+-([\d.]+) (\([^)]*\))", log.read_text("utf-8"))
-    return f"{out}: sha256 {sha256_file(out)}, by {' '.join(by.groups()) if by else 'an unknown TeX'}"
+    engine = re.search(r"^This is (\w+), Version [\d.]+-[\d.]+-([\d.]+) (\([^)]*\))", log.read_text("utf-8"))
+    return f"{out}: sha256 {sha256_file(out)}, by {' '.join(engine.groups()) if engine else 'an unknown TeX'}"
 
 
 def _latexmk(build: Path, log: Path) -> None:

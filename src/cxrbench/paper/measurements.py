@@ -116,14 +116,14 @@ def below_goal(below: pd.DataFrame) -> str:
 
     That is the ratio over the share of matrix work: what our step would reach if nothing else took time.
     """
-    said = "; ".join(
+    networks = "; ".join(
         f"{row.architecture} in {row.precision} on {host_in_words(row.host)} {row.ratio_to_timm_best:.2f} "
         f"({_roofline(row.ratio_to_timm_best, row.matrix_share)})"
         for row in below.itertuples()
     )
     return (
         f"Less than {AHEAD:.2f} times timm's best, with the most that our step could reach if nothing but "
-        f"matrix work took time: {said}."
+        f"matrix work took time: {networks}."
     )
 
 
@@ -137,8 +137,8 @@ def _roofline(ratio: float, matrix_share: float) -> str:
 def gains(read: Results) -> Iterator[Fields]:
     """Median gain of each way over the ways before it, per network, and whether the platform keeps it."""
     rows = read_measurements(read.recorded, "gains")
-    by = ["host", "platform", "pixels", "batch", "precision", "fastest", "way"]
-    for (host, platform, *step, way), steps in rows.groupby(by, sort=False) if len(rows) else ():
+    keys = ["host", "platform", "pixels", "batch", "precision", "fastest", "way"]
+    for (host, platform, *step, way), steps in rows.groupby(keys, sort=False) if len(rows) else ():
         median, null = steps["gain"].median(), steps.get("null", pd.Series(dtype=float)).max()
         limit = KEPT_ABOVE if pd.isna(null) else null  # the largest difference of two equal contenders
         yield {
@@ -225,14 +225,14 @@ def gate_tried(read: Results) -> pd.DataFrame:
 def gate(read: Results) -> Iterator[Fields]:
     """How many planted defects the gate of steps found, and how many variants passed, by precision."""
     rows = gate_tried(read)
-    for precision, of in rows.groupby("precision", sort=False) if len(rows) else ():
-        lists = {name: of[of["list"] == name] for name in ("defect", "correct")}
-        said = {name: f"{part['right'].sum()} of {len(part)}" for name, part in lists.items()}
+    for precision, tried in rows.groupby("precision", sort=False) if len(rows) else ():
+        lists = {name: tried[tried["list"] == name] for name in ("defect", "correct")}
+        shares = {name: f"{part['right'].sum()} of {len(part)}" for name, part in lists.items()}
         yield {
             "Precision": precision,
-            "Networks": listed(list(dict.fromkeys(of["network"]))),
-            "Defects found": said["defect"],
-            "Variants passed": said["correct"],
+            "Networks": listed(list(dict.fromkeys(tried["network"]))),
+            "Defects found": shares["defect"],
+            "Variants passed": shares["correct"],
         }
 
 

@@ -149,7 +149,9 @@ def reproductions_apart(read: Results) -> pd.DataFrame:
 def simulated_rates(read: Results) -> pd.DataFrame:
     """How often simulated intervals hold the truth: ``of`` what, and each ``rate``."""
     rates = simulated.rates(read.recorded).items()
-    return pd.concat([pd.DataFrame({"rate": of}).assign(of=name) for name, of in rates], ignore_index=True)
+    return pd.concat(
+        [pd.DataFrame({"rate": values}).assign(of=name) for name, values in rates], ignore_index=True
+    )
 
 
 def endpoint_equivalent_after_correction(parity: pd.DataFrame) -> int:

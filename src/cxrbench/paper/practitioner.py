@@ -102,9 +102,9 @@ def cheapest_jobs_on_spot(read: Results) -> pd.DataFrame:
     rows = jobs(read)
     if rows.empty:
         return rows
-    rows = rows.dropna(subset="spot").assign(usd_middle=lambda of: of["hours_middle"] * of["spot"])
-    one = rows[rows["accelerators"] == 1]
-    return pd.concat([_cheapest(rows).assign(several=True), _cheapest(one).assign(several=False)])
+    rows = rows.dropna(subset="spot").assign(usd_middle=lambda table: table["hours_middle"] * table["spot"])
+    single = rows[rows["accelerators"] == 1]
+    return pd.concat([_cheapest(rows).assign(several=True), _cheapest(single).assign(several=False)])
 
 
 def _cheapest(rows: pd.DataFrame) -> pd.DataFrame:
@@ -132,11 +132,11 @@ def example(read: Results) -> pd.DataFrame:
         rate = price(read_prices(PRICES), GPU_INSTANCE, pricing.region, pricing.basis, pricing.as_of)
     except NoPrice:
         return pd.DataFrame()
-    of = EXAMPLE
-    hours = of.epochs * (of.images + of.scored * FORWARD_SHARE) / of.speed / 3600
+    job = EXAMPLE
+    hours = job.epochs * (job.images + job.scored * FORWARD_SHARE) / job.speed / 3600
     usd = hours * rate["usd_per_hour"]
-    monthly = of.porting_usd / of.horizon_months / (1 - of.ratio)
-    row = {"minutes": 60 * hours, "usd": usd, "runs": of.porting_usd / usd, "monthly": monthly}
+    monthly = job.porting_usd / job.horizon_months / (1 - job.ratio)
+    row = {"minutes": 60 * hours, "usd": usd, "runs": job.porting_usd / usd, "monthly": monthly}
     return pd.DataFrame([row | {name: rate[name] for name in ("usd_per_hour", "as_of")}])
 
 

@@ -30,12 +30,12 @@ def status_matrix(read: Results) -> Table:
 
     Networks that only others report share a row if they agree; "not run" without a count: none is planned.
     """
-    cells, reported, by = read.cells, read_reported(), ["architecture", "platform"]
+    cells, reported, parts = read.cells, read_reported(), ["architecture", "platform"]
     if read.study.own:  # its page is about its own networks
         reported = reported[:0]
-    states = cells.assign(state=[state_of(row).word for row in cells.itertuples()]).groupby(by)["state"]
+    states = cells.assign(state=[state_of(row).word for row in cells.itertuples()]).groupby(parts)["state"]
     ours = states.agg(lambda words: "; ".join(f"{n} {state}" for state, n in Counter[str](words).items()))
-    theirs = reported.groupby(by)["status"].agg(lambda words: f"; {listed(words)} (cited)")
+    theirs = reported.groupby(parts)["status"].agg(lambda words: f"; {listed(words)} (cited)")
     platforms = list(dict.fromkeys([*cells["platform"], *reported["platform"]]))
     trained = reported.loc[reported["part"] == "training", "architecture"]
     planned, rows = set(cells["architecture"]), []

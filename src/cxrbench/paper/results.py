@@ -291,7 +291,7 @@ def _with_drawn(table: pd.DataFrame, drawn: set[str]) -> pd.DataFrame:
     """A table of results with the column ``drawn``: whether a row is of drawn images."""
     for name in ("dataset", "dataset_a", "cell"):
         if name in table:
-            datasets = [str(of).partition("/")[0] for of in table[name]]  # of a cell its first part
+            datasets = [str(value).partition("/")[0] for value in table[name]]  # of a cell its first part
             return table.assign(drawn=pd.Series(datasets, table.index, dtype=object).isin(drawn))
     return table
 

@@ -28,22 +28,22 @@ def recipes(read: Results) -> Table:
 
 
 def _settings(kinds: list[Recipe]) -> dict[str, str]:
-    one, change = kinds[0], kinds[0].augmentation
+    recipe, change = kinds[0], kinds[0].augmentation
     return {
         "optimizer, loss": "AdamW, binary cross-entropy",
-        "epochs, batch": f"{one.epochs}, {one.batch}",
-        "peak learning rate": f"{one.learning_rate:g}",
-        "rate of a layer over that of the next": f"{one.layer_decay:g}",
-        "schedule": f"linear warm-up over {100 * one.warmup:.0f} % of the steps, cosine decay",
-        "weight decay": f"{one.weight_decay:g}",
-        "averaging of weights, decay per step": f"{one.averaging:g}",
-        "dropout, stochastic depth": f"{one.drop_rate:g}, {one.drop_path:g}",
+        "epochs, batch": f"{recipe.epochs}, {recipe.batch}",
+        "peak learning rate": f"{recipe.learning_rate:g}",
+        "rate of a layer over that of the next": f"{recipe.layer_decay:g}",
+        "schedule": f"linear warm-up over {100 * recipe.warmup:.0f} % of the steps, cosine decay",
+        "weight decay": f"{recipe.weight_decay:g}",
+        "averaging of weights, decay per step": f"{recipe.averaging:g}",
+        "dropout, stochastic depth": f"{recipe.drop_rate:g}, {recipe.drop_path:g}",
         "flip probability": f"{change.flip:g}",
         "largest shift, of the side": f"{100 * change.shift:.0f} %",
         "largest change of scale": f"{100 * change.scale:.0f} %",
         "initial weights": listed("scratch" if kind.weights == "scratch" else "ImageNet" for kind in kinds),
         "precision": listed(kind.precision for kind in kinds),
-        "CPU threads": str(one.threads),
+        "CPU threads": str(recipe.threads),
     }
 
 

@@ -69,7 +69,11 @@ def matrix_and_scores(read: Results, expected: Path = EXPECTED) -> str:
     rows = [["", "", *read.cells["platform"].unique()]]
     for row in matrix(read.cells, states):
         rows.append(
-            [row.dataset, row.architecture, *(_seeds_by_state(tally([of])) for of in row.platforms.values())]
+            [
+                row.dataset,
+                row.architecture,
+                *(_seeds_by_state(tally([cell_states])) for cell_states in row.platforms.values()),
+            ]
         )
     macro = (read.metrics["metric"] == "auroc") & (read.metrics["label"] == MACRO)
     seeds = read.metrics[macro].groupby(GROUP, sort=False)

@@ -51,8 +51,8 @@ def dataset_counts(read: Results) -> Table:
     folds of cross-fitting."""
     names = read.cells["dataset"].unique()
     shown = [name for name in names if not read.study.set_apart(name)] or names
-    identities = {name: data for name in shown if (data := read.identity(name))}
-    findings = list(dict.fromkeys(name for data in identities.values() for name in data.positive_images))
+    identities = {name: facts for name in shown if (facts := read.identity(name))}
+    findings = list(dict.fromkeys(name for facts in identities.values() for name in facts.positive_images))
     same: dict[tuple[Any, ...], list[str]] = {}
     for dataset, identity in identities.items():
         for split in SPLITS:

@@ -34,7 +34,9 @@ class AdamW(torch.optim.Optimizer):
         self._changing = changing
         self._one, self._epsilon = constant(1.0), constant(_EPSILON)
         self._shares = [constant(1 - beta) for beta in _BETAS]
-        self._decays = {decay: constant(decay) for decay in {of["weight_decay"] for of in self.param_groups}}
+        self._decays = {
+            decay: constant(decay) for decay in {group["weight_decay"] for group in self.param_groups}
+        }
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

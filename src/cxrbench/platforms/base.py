@@ -41,8 +41,8 @@ class Platform:
     def allow_fastest_kernels(self) -> None:
         """Let libraries choose the fastest kernels, whether or not those repeat to the bit."""
 
-    def do_without(self, what: str, why: str) -> None:
-        """Leave out ``what`` (study/platforms.py), which failed in an earlier start because of ``why``."""
+    def do_without(self, part: str, why: str) -> None:
+        """Leave out ``part`` (study/platforms.py), which failed in an earlier start because of ``why``."""
 
     def network(self, network: nn.Module) -> nn.Module:
         """The network on the device, in the memory layout that suits its convolutions best."""

@@ -56,8 +56,8 @@ class CudaPlatform(Platform):
         torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.benchmark = True
 
-    def do_without(self, what: str, why: str) -> None:
-        self._without[what] = why
+    def do_without(self, part: str, why: str) -> None:
+        self._without[part] = why
 
     def network(self, network: nn.Module) -> nn.Module:
         network = super().network(network)
@@ -172,9 +172,9 @@ class Recorded:
                 cause = error.__context__ or error  # a broken recording fails again when it ends
                 reason = shortened(cause) or type(cause).__name__
                 raise RecordingFailed(f"the step could not be recorded: {reason}") from error
-        for mine, given in zip(self._inputs, inputs, strict=True):
-            if mine is not None:
-                mine.copy_(given, non_blocking=True)  # type: ignore[arg-type]
+        for buffer, given in zip(self._inputs, inputs, strict=True):
+            if buffer is not None:
+                buffer.copy_(given, non_blocking=True)  # type: ignore[arg-type]
         self.graph.replay()  # type: ignore[union-attr]
         return self._outputs
 
@@ -189,7 +189,7 @@ class Recorded:
     def _watched(self, inputs: tuple[torch.Tensor | None, ...]) -> Any:
         """Run as it is, and see whether it waits for the device: a recording cannot, and breaks."""
         mode = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
             try:
@@ -197,7 +197,7 @@ class Recorded:
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
         # PyTorch has no other sign than this warning, but for failing in the middle of the step.
-        waits = [warning for warning in said if "synchronizing CUDA operation" in str(warning.message)]
+        waits = [warning for warning in caught if "synchronizing CUDA operation" in str(warning.message)]
         self.why_not = shortened(waits[0].message) if waits else None
         return outputs
 
@@ -214,12 +214,12 @@ def _why_not() -> str | None:
     """The reason PyTorch cannot use a GPU here, in its own words where it gives any, or None."""
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} was built without CUDA; `make setup` installs one that has it"
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if torch.cuda.is_available():
             device = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
             return without_code_for(*device, torch.cuda.get_arch_list())
-    why = " ".join(str(said[0].message).split())[:300] if said else "it names no reason"
+    why = " ".join(str(caught[0].message).split())[:300] if caught else "it names no reason"
     return f"PyTorch finds no usable GPU ({why}); compare with nvidia-smi"
 
 
@@ -232,13 +232,13 @@ def without_code_for(name: str, capability: tuple[int, int], built_for: list[str
     built = re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for))
     code = [(kind, (int(major), int(minor))) for kind, major, minor in built]
     fits = (
-        of <= capability if kind == "compute" else of[0] == capability[0] and of <= capability
-        for kind, of in code
+        target <= capability if kind == "compute" else target[0] == capability[0] and target <= capability
+        for kind, target in code
     )
     if not code or any(fits):
         return None
-    have, built = ".".join(map(str, capability)), sorted({of for _, of in code})
-    first, last = (".".join(map(str, of)) for of in (built[0], built[-1]))
+    have, built = ".".join(map(str, capability)), sorted({target for _, target in code})
+    first, last = (".".join(map(str, target)) for target in (built[0], built[-1]))
     return (
         f"{name} has compute capability {have}, and PyTorch {torch.__version__} has code for {first} to "
         f"{last} alone; use another GPU (on Kaggle, the accelerator T4 x2)"

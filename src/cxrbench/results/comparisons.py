@@ -108,8 +108,8 @@ def comparison_tables(
         "folds": of_folds,
         "folds_pooled": _pooled(cross_fitted),
         "power": power_table(not_set_apart(spreads, study), margins_of(study)),
-        "f1_search": _joined({cell: of.f1_search for cell, of in scored.items()}, f1_search.COLUMNS),
-        "subgroups": _joined({cell: of.subgroups for cell, of in scored.items()}, subgroups.COLUMNS),
+        "f1_search": _joined({cell: scores.f1_search for cell, scores in scored.items()}, f1_search.COLUMNS),
+        "subgroups": _joined({cell: scores.subgroups for cell, scores in scored.items()}, subgroups.COLUMNS),
         "literature": _literature(ok, metrics, study, baselines),
     }
 

@@ -64,7 +64,9 @@ class Scores(NamedTuple):
     last: CellEstimate | None
 
 
-_CLASSES = {of.__name__: of for of in (Scores, CellEstimate, Estimate, ImageParts, Sample, Scope, Thresholds)}
+_CLASSES = {
+    kind.__name__: kind for kind in (Scores, CellEstimate, Estimate, ImageParts, Sample, Scope, Thresholds)
+}
 
 
 class _Scored(NamedTuple):
@@ -133,7 +135,7 @@ def keep_scores(records: Sequence[Record], study: Study, results: Path) -> list[
     hashes = {cell: sha256_file(Cell.parse(cell).folder(results / CELLS) / RECORD) for cell in named}
     write_text(folder.with_suffix(".json"), json_text(hashes))
     unscored = {record.cell: (f"{record.status}, so there is nothing to score",) for record in records}
-    return [f"{cell}: {note}" for cell, of in (unscored | notes).items() for note in of]
+    return [f"{cell}: {note}" for cell, texts in (unscored | notes).items() for note in texts]
 
 
 @dataclass(frozen=True)
@@ -189,12 +191,12 @@ def _scored(record: Record, study: Study, results: Path) -> _Scored:
 def _made_first(records: Sequence[Record], study: Study, results: Path) -> KeptScores:
     """The scores of cells; those that are not kept are made first, no core idle."""
     cells = [_scored(record, study, results) for record in records]
-    if missing := {one.scores: one for one in cells if _made_from(one.scores) != one.made_from}:
+    if missing := {cell.scores: cell for cell in cells if _made_from(cell.scores) != cell.made_from}:
         (results / SCORES).mkdir(parents=True, exist_ok=True)
         with ProcessPoolExecutor(min(cores(), len(missing))) as pool:
             for _ in pool.map(_Scored.score, missing.values()):
                 pass
-    return KeptScores({one.cell: one for one in cells})
+    return KeptScores({cell.cell: cell for cell in cells})
 
 
 def keep(path: Path, tree: Any, made_from: str) -> None:

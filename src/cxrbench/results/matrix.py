@@ -120,7 +120,11 @@ def matrix(cells: pd.DataFrame, states: Mapping[str, State]) -> list[MatrixRow]:
 
 def run_and_unrun(rows: list[MatrixRow]) -> tuple[list[MatrixRow], list[MatrixRow]]:
     """The rows of :func:`matrix` with a cell that was run, and those without."""
-    run = [row for row in rows if any(state.word != NOT_RUN for of in row.platforms.values() for state in of)]
+    run = [
+        row
+        for row in rows
+        if any(state.word != NOT_RUN for states in row.platforms.values() for state in states)
+    ]
     return run, [row for row in rows if row not in run]
 
 

@@ -80,26 +80,26 @@ class Reproduction:
 
 def compare_with_record(cell: Cell, fresh: Path, recorded: Path) -> Reproduction:
     """Compare the evidence of ``cell`` in its folder ``fresh`` with that below the root ``recorded``."""
-    mine = check_evidence(fresh, cell)
+    new_run = check_evidence(fresh, cell)
     if not (cell.folder(recorded) / RECORD).exists():
-        note = f"status {mine.status}; nothing is recorded of it, so nothing is judged"
-        values = _values(_estimate(fresh)) if mine.status == "ok" else {}
+        note = f"status {new_run.status}; nothing is recorded of it, so nothing is judged"
+        values = _values(_estimate(fresh)) if new_run.status == "ok" else {}
         return Reproduction([note], [_not_judged(name, value, np.nan) for name, value in values.items()])
-    theirs = check_evidence(cell.folder(recorded), cell)
-    if mine == theirs:
+    recorded_run = check_evidence(cell.folder(recorded), cell)
+    if new_run == recorded_run:
         return Reproduction(["train the cell again to compare two runs"], itself=True)
-    notes = [*_changes(mine, theirs), *_where(mine, theirs)]
-    if mine.status != "ok" or theirs.status != "ok":
-        notes.append(f"status: yours {mine.status}, recorded {theirs.status}")
-        same = mine.status == theirs.status
+    notes = [*_changes(new_run, recorded_run), *_where(new_run, recorded_run)]
+    if new_run.status != "ok" or recorded_run.status != "ok":
+        notes.append(f"status: yours {new_run.status}, recorded {recorded_run.status}")
+        same = new_run.status == recorded_run.status
         return Reproduction(notes, [Line(_STATUS, np.nan, np.nan, None, "must be equal", same)])
-    same = mine.predictions_sha256 == theirs.predictions_sha256
-    if not same and mine.recipe_hash == theirs.recipe_hash:
-        notes.append(_rounding(mine, theirs, recorded))
+    same = new_run.predictions_sha256 == recorded_run.predictions_sha256
+    if not same and new_run.recipe_hash == recorded_run.recipe_hash:
+        notes.append(_rounding(new_run, recorded_run, recorded))
     scores = _scores(cell, _estimate(fresh), recorded)
     if same:
         scores = [replace(line, inside=True) for line in scores]
-    return Reproduction(notes, [*scores, _speed(mine, theirs, recorded)], identical=same)
+    return Reproduction(notes, [*scores, _speed(new_run, recorded_run, recorded)], identical=same)
 
 
 def tolerances(cell: Cell, recorded: Path) -> list[Line]:
@@ -134,50 +134,54 @@ def replacement(cell: Cell, fresh: Path, recorded: Path) -> list[str]:
     ]
 
 
-def _changes(mine: Record, recorded_run: Record) -> list[str]:
+def _changes(new_run: Record, recorded_run: Record) -> list[str]:
     """The differences that are known before any result is looked at."""
     notes = []
-    if mine.recipe_hash != recorded_run.recipe_hash:
-        keys = sorted(mine.recipe.keys() | recorded_run.recipe.keys())
-        changed = ", ".join(key for key in keys if mine.recipe.get(key) != recorded_run.recipe.get(key))
+    if new_run.recipe_hash != recorded_run.recipe_hash:
+        keys = sorted(new_run.recipe.keys() | recorded_run.recipe.keys())
+        changed = ", ".join(key for key in keys if new_run.recipe.get(key) != recorded_run.recipe.get(key))
         notes.append(f"the recipes differ ({changed}): the scores may differ")
-    if mine.dataset and recorded_run.dataset and mine.dataset.packed != recorded_run.dataset.packed:
+    if new_run.dataset and recorded_run.dataset and new_run.dataset.packed != recorded_run.dataset.packed:
         notes.append("the packed images differ: the scores may differ")
-    if mine.update != recorded_run.update:
+    if new_run.update != recorded_run.update:
         notes.append(
-            f"the update of the weights is rounded otherwise: {mine.update} here, "
+            f"the update of the weights is rounded otherwise: {new_run.update} here, "
             f"{recorded_run.update} recorded"
         )
-    for name in sorted(mine.versions.keys() | recorded_run.versions.keys()):
-        if (here := mine.versions.get(name)) != (there := recorded_run.versions.get(name)):
-            notes.append(f"{name}: {here} here, {there} recorded")
+    for name in sorted(new_run.versions.keys() | recorded_run.versions.keys()):
+        if (version := new_run.versions.get(name)) != (recorded_version := recorded_run.versions.get(name)):
+            notes.append(f"{name}: {version} here, {recorded_version} recorded")
     return notes
 
 
-def _where(mine: Record, recorded_run: Record) -> list[str]:
+def _where(new_run: Record, recorded_run: Record) -> list[str]:
     """The differences between the machines, and which of them was busy."""
     notes = []
-    if mine.machine != recorded_run.machine:
-        notes.append(f"trained on {mine.machine}; recorded on {recorded_run.machine}")
-    for run, record in (("yours", mine), ("the recorded run", recorded_run)):
+    if new_run.machine != recorded_run.machine:
+        notes.append(f"trained on {new_run.machine}; recorded on {recorded_run.machine}")
+    for run, record in (("yours", new_run), ("the recorded run", recorded_run)):
         if record.busy:
             load = load_in_words(record.timing.others_share)
             notes.append(f"{run} trained beside other processes: {load}")
     return notes
 
 
-def _rounding(mine: Record, theirs: Record, recorded: Path) -> str:
+def _rounding(new_run: Record, recorded_run: Record, recorded: Path) -> str:
     """The known differences of cells that were trained again: the basis of the verdict."""
-    here, there = mine.host.device, theirs.host.device
+    device, recorded_device = new_run.host.device, recorded_run.host.device
     text, path = "the predictions are not equal to the byte", recorded / REPRODUCTIONS
-    if not path.is_file() or not (here.startswith("CPU") and there.startswith("CPU")):
+    if not path.is_file() or not (device.startswith("CPU") and recorded_device.startswith("CPU")):
         return text
     rows = read_csv(path)
     alike = rows["device"] == rows["recorded_device"]
     equal = (rows["max_score_difference"] == 0) & alike
     others = rows[~alike]
     moved = others["auroc_difference"].abs()
-    kind = "the same instructions" if here == there else f"other instructions ({here}; recorded: {there})"
+    kind = (
+        "the same instructions"
+        if device == recorded_device
+        else f"other instructions ({device}; recorded: {recorded_device})"
+    )
     inside, most = (moved <= others["auroc_tolerance"]).sum(), moved.max()
     return (
         f"{text}; the processor has {kind}. Of cells that were trained again ({REPRODUCTIONS}), "
@@ -213,22 +217,22 @@ def _packed(record: Record) -> str | None:
     return record.dataset.packed if record.dataset else None
 
 
-def _scores(cell: Cell, mine: CellEstimate, recorded: Path) -> list[Line]:
-    theirs = _estimate(cell.folder(recorded))
+def _scores(cell: Cell, estimate: CellEstimate, recorded: Path) -> list[Line]:
+    recorded_estimate = _estimate(cell.folder(recorded))
     cells = [_estimate(seed.folder(recorded)) for seed in _seeds(cell, recorded)]
     seeds, lines = [_values(cell) for cell in cells], []
-    beside = from_reference(mine.estimate, [c.estimate for c in cells]) if len(cells) >= ENOUGH else None
+    beside = from_reference(estimate.estimate, [c.estimate for c in cells]) if len(cells) >= ENOUGH else None
     for key, name in _SCORES.items():
-        pair = _values(mine)[name], _values(theirs)[name]
-        if not mine.same_images(theirs):
+        pair = _values(estimate)[name], _values(recorded_estimate)[name]
+        if not estimate.same_images(recorded_estimate):
             lines.append(_not_judged(name, *pair, "other images, patients or labels: not judged"))
         elif beside is not None:
-            lines.append(_beside(name, *pair, beside, mine.keys.index(key), len(cells)))
+            lines.append(_beside(name, *pair, beside, estimate.keys.index(key), len(cells)))
         elif len(seeds) > 1:
             origin = f"spread of {len(seeds)} recorded seeds"
             lines.append(_judged(name, *pair, _of_two([values[name] for values in seeds]), origin))
         else:
-            error = float(theirs.estimate.error[theirs.keys.index(key)])
+            error = float(recorded_estimate.estimate.error[recorded_estimate.keys.index(key)])
             origin = "one recorded seed: 1.96 clustered standard errors"
             lines.append(_judged(name, *pair, _Z * error, origin))
     return lines
@@ -245,23 +249,23 @@ def _beside(name: str, yours: float, recorded: float, found: Difference, k: int,
     return Line(name, yours, recorded, (high - low) / 2, origin, low <= 0 <= high, mean)
 
 
-def _speed(mine: Record, theirs: Record, recorded: Path) -> Line:
-    yours, other = mine.timing.images_per_second, theirs.timing.images_per_second
-    if yours is None or other is None:
-        return _not_judged(SPEED, yours or np.nan, other or np.nan, "not reached: not judged")
-    if mine.machine != theirs.machine:
-        return _not_judged(SPEED, yours, other, "another machine: not judged")
-    if mine.busy or theirs.busy:
-        return _not_judged(SPEED, yours, other, "on a busy machine: not judged")
-    records = _seeds(Cell.parse(theirs.cell), recorded).values()
-    alike = [record for record in records if record.machine == theirs.machine]
+def _speed(new_run: Record, recorded_run: Record, recorded: Path) -> Line:
+    new_speed, recorded_speed = new_run.timing.images_per_second, recorded_run.timing.images_per_second
+    if new_speed is None or recorded_speed is None:
+        return _not_judged(SPEED, new_speed or np.nan, recorded_speed or np.nan, "not reached: not judged")
+    if new_run.machine != recorded_run.machine:
+        return _not_judged(SPEED, new_speed, recorded_speed, "another machine: not judged")
+    if new_run.busy or recorded_run.busy:
+        return _not_judged(SPEED, new_speed, recorded_speed, "on a busy machine: not judged")
+    records = _seeds(Cell.parse(recorded_run.cell), recorded).values()
+    alike = [record for record in records if record.machine == recorded_run.machine]
     quiet = [record.timing for record in alike if not record.busy]
     speeds = [timing.images_per_second for timing in quiet if timing.images_per_second]
     if len(speeds) < 2:
         why = "one recorded seed on this machine, so its spread is unknown: not judged"
-        return _not_judged(SPEED, yours, other, why)
+        return _not_judged(SPEED, new_speed, recorded_speed, why)
     origin = f"spread of {len(speeds)} recorded seeds on this machine"
-    return _judged(SPEED, yours, other, _of_two(speeds), origin)
+    return _judged(SPEED, new_speed, recorded_speed, _of_two(speeds), origin)
 
 
 def _judged(name: str, yours: float, recorded: float, tolerance: float, origin: str) -> Line:

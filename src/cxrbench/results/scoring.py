@@ -114,8 +114,8 @@ def evaluate_files(
     if len(scored) == 1:
         return scored[0]
     named = list(zip(map(str, files), scored, strict=True))
-    table = pd.concat([of.table.assign(source=source) for source, of in named], ignore_index=True)
-    notes = [f"{source}: {note}" for source, of in named for note in of.notes]
+    table = pd.concat([result.table.assign(source=source) for source, result in named], ignore_index=True)
+    notes = [f"{source}: {note}" for source, result in named for note in result.notes]
     return Evaluation(table[["source", *table.columns.drop("source")]], notes)
 
 

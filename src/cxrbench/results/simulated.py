@@ -83,7 +83,7 @@ def rates(recorded: Path) -> dict[str, pd.Series]:
     means = MEAN_COVERAGE.read(recorded).query("positive_patients == ''").set_index("metric")
     refit = means.loc[~means["what"].str.endswith(FIXED), "rate"]
     anew, fixed = (means.loc[means["what"] == label, "rate"] for label in (MEAN, MEAN + FIXED))
-    of = {
+    rate_by_name = {
         "coverage/many": findings.loc[~few, "rate"],
         "coverage/few": findings.loc[few, "rate"],
         "coverage/macro": macro["rate"],
@@ -92,4 +92,4 @@ def rates(recorded: Path) -> dict[str, pd.Series]:
         "coverage/precision": refit[refit.index.isin(PRECISION_WHOLE.values())],
         "coverage/brier": refit[refit.index.isin(CALIBRATION_WHOLE.values())],
     }
-    return {name: rate.astype(float) for name, rate in of.items()}
+    return {name: rate.astype(float) for name, rate in rate_by_name.items()}

@@ -198,11 +198,11 @@ def _one_label(
     sample: Sample, label: int, by_patient: bool, influence: np.ndarray, share: np.ndarray
 ) -> tuple[float, np.ndarray, float]:
     """The value, influence of patients and freedom; fills ``influence`` and ``share`` of images (n,)."""
-    positive, _, of = sample.of_label(label)
+    positive, _, patients = sample.of_label(label)
     unknown = np.full(sample.n_clusters, np.nan)
     if positive.all() or not positive.any():
         return np.nan, unknown, np.nan
-    weights = _once(positive, of) if by_patient else np.ones(len(of))
+    weights = _once(positive, patients) if by_patient else np.ones(len(patients))
     place = placements(positive, sample.ranks(label), weights)
     value = float(
         np.average(place[positive], weights=weights[positive]) if by_patient else place[positive].mean()
@@ -210,7 +210,7 @@ def _one_label(
     rows = np.flatnonzero(~sample.unknown[:, label])
     parts, freedoms, variances = np.zeros(sample.n_clusters), [], []
     for part in (positive, ~positive):
-        clusters, weight = of[part], weights[part]
+        clusters, weight = patients[part], weights[part]
         images = weight * (place[part] - value) / weight.sum()
         influence[rows[part]], share[rows[part]] = images, weight / weight.sum()
         sums = np.bincount(clusters, images, sample.n_clusters)

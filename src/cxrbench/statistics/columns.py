@@ -66,10 +66,10 @@ def read_columns(
         rows = pa.table(columns).to_pandas(categories=few)
     except (pa.ArrowException, OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
         kind = "CSV" if is_csv else "Parquet"
-        said = shortened(next(iter(str(error).splitlines()), "no reason is known"))
+        first_line = shortened(next(iter(str(error).splitlines()), "no reason is known"))
         if is_csv and path.is_file() and (fault := _no_csv(path)):
             raise UserError(f"{path}: not a readable CSV file: {fault}") from None
-        reason = said if is_csv or isinstance(error, OSError) else _no_parquet(path) or said
+        reason = first_line if is_csv or isinstance(error, OSError) else _no_parquet(path) or first_line
         raise UserError(f"{path}: not a readable {kind} file ({reason}); {remedy()}") from None
     return rows.dropna(how="all") if is_csv else rows
 
@@ -80,7 +80,7 @@ def _csv(
     if (size := path.stat().st_size) > MOST_BYTES:
         raise UserError(f"{path}: {size:,} bytes, more than {MOST_BYTES:,}; {_LESS}")
     hexadecimal = _scanned(path)
-    with _opened(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as file:
+    with _opened(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as file:
         delimiter = max(delimiters, key=file.readline().count)
         file.seek(0)
         header = next(csv.reader(file, strict=True, delimiter=delimiter), [])

@@ -103,9 +103,9 @@ def _read(path: Path, by: str, columns: dict[str, str]) -> pd.DataFrame:
         for name, kind in {by: "--by", **theirs}.items():
             wanted = theirs.get(name, name)
             if wanted not in names:
-                what = f"--by {by}" if kind == "--by" else f"{name} (or name it: --columns {name}=NAME)"
+                option = f"--by {by}" if kind == "--by" else f"{name} (or name it: --columns {name}=NAME)"
                 raise UserError(
-                    f"{path}: there is no column {wanted} for {what}{nearest(wanted, names, 1)}; it has "
+                    f"{path}: there is no column {wanted} for {option}{nearest(wanted, names, 1)}; it has "
                     f"{', '.join(names)}"
                 )
         return {by: "str", theirs["seed"]: None, theirs["score"]: None}

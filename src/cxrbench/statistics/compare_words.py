@@ -243,8 +243,8 @@ def settle(need: Needs, verdict: str) -> str:
     if verdict == Verdict.DIFFERENT:
         return ""
     runs, patients = (
-        _both(getattr(need, f"{what}_needed_as_measured"), getattr(need, f"{what}_needed_at_worst"), what)
-        for what in ("runs", "patients")
+        _both(getattr(need, f"{unit}_needed_as_measured"), getattr(need, f"{unit}_needed_at_worst"), unit)
+        for unit in ("runs", "patients")
     )
     power = f"{100 * need.power_as_measured:.0f} % of studies"
     if need.power_at_worst != need.power_as_measured:

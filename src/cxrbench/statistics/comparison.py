@@ -167,13 +167,13 @@ def _compared(a: Runs, b: Runs) -> tuple[tuple[Runs, Runs], list[str]]:
         if max(len(a.tables), len(b.tables)) > 1:
             notes.append("unpaired: not every file's name has a number; write it as seedN to pair the runs")
         return (a, b), notes
-    one, two = compared_seeds(a.tables, b.tables)
-    if len(one) < len(a.tables) or len(two) < len(b.tables):
-        numbers = ", ".join(map(str, one))
-        notes.append(f"paired by the {len(one)} runs that both have: {numbers}; the others are left out")
-    elif one.keys() != two.keys() and max(len(one), len(two)) > 1:
+    tables_a, tables_b = compared_seeds(a.tables, b.tables)
+    if len(tables_a) < len(a.tables) or len(tables_b) < len(b.tables):
+        numbers = ", ".join(map(str, tables_a))
+        notes.append(f"paired by the {len(tables_a)} runs that both have: {numbers}; the others are left out")
+    elif tables_a.keys() != tables_b.keys() and max(len(tables_a), len(tables_b)) > 1:
         notes.append(f"unpaired: {a.name} and {b.name} have fewer than three numbers of runs in common")
-    return (a.only(one), b.only(two)), notes
+    return (a.only(tables_a), b.only(tables_b)), notes
 
 
 def _must_be_two(a: Runs, b: Runs) -> None:
@@ -183,8 +183,8 @@ def _must_be_two(a: Runs, b: Runs) -> None:
     if len(same) == len(a.files) == len(b.files):
         named = f"{a.name} and {b.name} are the same files, so nothing is compared"
     else:
-        mine, other = same[0]
-        named = f"{a.sources[mine]}: run {mine} of {a.name} is run {other} of {b.name} too"
+        run_a, run_b = same[0]
+        named = f"{a.sources[run_a]}: run {run_a} of {a.name} is run {run_b} of {b.name} too"
     raise UserError(f"{named}; give each side its own runs")
 
 
@@ -255,8 +255,8 @@ def difference_of(a: Mapping[int, Estimate], b: Mapping[int, Estimate]) -> Diffe
     """
     fewest, most = sorted((len(a), len(b)))
     if most == 1:
-        (one,), (two,) = a.values(), b.values()
-        pair = between_networks(one, two)
+        (first,), (second,) = a.values(), b.values()
+        pair = between_networks(first, second)
         return Difference(pair.value, pair.error**2, np.zeros_like(pair.value), pair.degrees)
     if fewest == 1:
         value = mean_value(a.values()) - mean_value(b.values())
@@ -297,7 +297,7 @@ def _rows(
     p = np.where(known, 1.0, difference.p_among_many(fewest) if many else difference.p_different())
     corrected = np.full(len(p), np.nan)
     for metric in METRICS_OF_RUNS:
-        family = [k for k, (label, of) in enumerate(cell.keys) if of == metric and label in names]
+        family = [k for k, (label, measure) in enumerate(cell.keys) if measure == metric and label in names]
         corrected[family] = holm(p[family])
     rows = []
     for k in sorted(range(len(cell.keys)), key=lambda k: _place(*cell.keys[k])):
@@ -335,10 +335,10 @@ def _place(label: str, metric: str) -> tuple[int, int]:
 def _same_scores(a: Mapping[int, CellEstimate], b: Mapping[int, CellEstimate], paired: bool) -> np.ndarray:
     """A mask of the findings (L,) with equal scores on both sides, run by run; none where they are not
     paired."""
-    one, two = ([run.sample.scores for run in side.values()] for side in (a, b))
-    if not paired and (len(one), len(two)) != (1, 1):
-        return np.zeros(one[0].shape[1], dtype=bool)
-    return np.all([(x == y).all(axis=0) for x, y in zip(one, two, strict=True)], axis=0)
+    scores_a, scores_b = ([run.sample.scores for run in side.values()] for side in (a, b))
+    if not paired and (len(scores_a), len(scores_b)) != (1, 1):
+        return np.zeros(scores_a[0].shape[1], dtype=bool)
+    return np.all([(x == y).all(axis=0) for x, y in zip(scores_a, scores_b, strict=True)], axis=0)
 
 
 def _about(

@@ -107,7 +107,7 @@ def f1_search(predictions: pd.DataFrame, elsewhere: float = np.nan) -> pd.DataFr
     curves = values_by_prevalence(sample, counted)
     rows = []
     for name in DEFINITIONS:
-        of, observed = _prevalence(name, sample, counted)
+        unit, observed = _prevalence(name, sample, counted)
         threshold, at_best = best.get(name, (np.nan, np.nan))
         values = [tuned.get(name, np.nan), float(half[name][0]), at_best]
         alike = float(np.fmax.reduce(no_skill[name]))
@@ -116,7 +116,7 @@ def f1_search(predictions: pd.DataFrame, elsewhere: float = np.nan) -> pd.DataFr
         about = "" if name in IMAGE_LEVEL and val is not None else note
         figures = (name, *values[:2], threshold, at_best, alike)
         there = _elsewhere(name, curves[name], elsewhere)
-        rows.append((*figures, of, observed, needed, *there, TARGET, reached, about))
+        rows.append((*figures, unit, observed, needed, *there, TARGET, reached, about))
     for name, values in _others(sample, val, counted).items():
         reached = any(value >= TARGET for value in values[:2])
         figures = (name, *values[:2], np.nan, np.nan, values[2])
@@ -183,7 +183,7 @@ def _balanced_f1(sample: Sample, label: int | np.integer, cut: float) -> float:
     positive, scores = _one_against_none(sample, label)
     if positive.all() or np.isnan(cut):
         return np.nan
-    caught, alarms = ((scores[of] >= cut).mean() for of in (positive, ~positive))
+    caught, alarms = ((scores[mask] >= cut).mean() for mask in (positive, ~positive))
     return float(2 * caught / (1 + caught + alarms))
 
 
@@ -238,8 +238,8 @@ def _best_shared(sample: Sample, val: Sample | None, counted: np.ndarray) -> dic
         return {}
     tried = np.unique(np.quantile(val.scores, np.linspace(0, 1, _STEPS)))
     on_val, on_test = _at_shared(val, tried, seen), _at_shared(sample, tried, counted)
-    at = {name: int(np.nanargmax(on_val[name])) for name in DEFINITIONS if np.isfinite(on_val[name]).any()}
-    return {name: (float(tried[k]), float(on_test[name][k])) for name, k in at.items()}
+    best = {name: int(np.nanargmax(on_val[name])) for name in DEFINITIONS if np.isfinite(on_val[name]).any()}
+    return {name: (float(tried[k]), float(on_test[name][k])) for name, k in best.items()}
 
 
 def _prevalence(name: str, sample: Sample, counted: np.ndarray) -> tuple[str, float]:

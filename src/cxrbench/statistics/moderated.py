@@ -65,8 +65,8 @@ def variance_of(sample: Sample, parts: ImageParts) -> tuple[np.ndarray, np.ndarr
     [[0.0016, 0.0011], [42.0, 36.0]]
     """
     enough, size = parts.patients >= FEWEST, parts.share.size
-    of = (partial(_class, sample, parts, positive) for positive in (True, False))
-    classes = [in_threads(class_of, range(len(enough)), size) for class_of in of]
+    makers = (partial(_class, sample, parts, positive) for positive in (True, False))
+    classes = [in_threads(class_of, range(len(enough)), size) for class_of in makers]
     both = [(one.among(two), two.among(one)) for one, two in zip(*classes, strict=True)]
     with np.errstate(divide="ignore", invalid="ignore"):
         observed = np.array([(adjusted(part) ** 2).sum() for of_class in classes for part in of_class])

@@ -157,8 +157,8 @@ def _pair_rows(pair: _Pair, margins: Margins) -> Iterator[dict]:
         row = {**named, "label": label, "metric": metric, "margin": margin[k]}
         row |= {name: float(values[k]) for name, values in columns.items()}
         undefined = next((cell.why[k] for cell in (*pair.a.values(), *pair.b.values()) if cell.why[k]), "")
-        here = (cause, why) if cause or not undefined else (Cause.UNDEFINED, undefined)
-        rows.append(row | _verdict(row, *here))
+        reason = (cause, why) if cause or not undefined else (Cause.UNDEFINED, undefined)
+        rows.append(row | _verdict(row, *reason))
     yield from rows
     labels = [row for row in rows if row["label"] in cell.sample.names]
     yield {**named, "label": EVERY, "metric": "auroc", "margin": margins.auroc_label, **_every(labels)}

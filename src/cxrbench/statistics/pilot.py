@@ -183,8 +183,8 @@ def needs(
     columns: dict[str, Any] = {}
     for name, case in (("as_measured", variance), ("at_worst", variance.at_worst())):
 
-        def chance(other: Design, case: VarianceParts = case) -> float:
-            return power(case, other, margin)
+        def chance(tried: Design, case: VarianceParts = case) -> float:
+            return power(case, tried, margin)
 
         columns[f"power_{name}"] = chance(design)
         columns[f"runs_needed_{name}"] = fewest("seeds", chance, design)
@@ -197,6 +197,6 @@ def needs(
 def _both_needed(variance: VarianceParts, margin: float, design: Design) -> tuple[int, int] | None:
     """Runs and patients with 80 % power, the runs doubled until some number of patients is enough."""
     while (design := replace(design, seeds=2 * design.seeds)).seeds <= _MOST_RUNS:
-        if patients := fewest("patients", lambda other: power(variance, other, margin), design):
+        if patients := fewest("patients", lambda tried: power(variance, tried, margin), design):
             return design.seeds, patients
     return None

@@ -155,11 +155,11 @@ def answers(
     (0.67, 6, 759)
     """
 
-    def shown(other: Design) -> float:
-        return power_equivalent(spread, other, margin or 0)
+    def shown(tried: Design) -> float:
+        return power_equivalent(spread, tried, margin or 0)
 
-    def seen(other: Design) -> float:
-        return power_different(spread, other, difference or 0)
+    def seen(tried: Design) -> float:
+        return power_different(spread, tried, difference or 0)
 
     asked = difference is not None
     return {
@@ -345,4 +345,4 @@ def _seeds_at_upper_limit(row: Any, margin: float) -> int | None:
     seed_sd = float(np.sqrt(factor * (luck + row["seed_sd"] ** 2) - luck))
     larger = SeedSpread(row["patient_se"], int(row["measured_on"]), seed_sd)
     design = Design(larger.patients, MIN_SEEDS)
-    return fewest("seeds", lambda other: power_equivalent(larger, other, margin), design)
+    return fewest("seeds", lambda tried: power_equivalent(larger, tried, margin), design)

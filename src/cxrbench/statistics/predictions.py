@@ -246,8 +246,8 @@ def _wide(table: pd.DataFrame, place: str, logits: bool) -> pd.DataFrame:
         )
     images = table[[name for name in _IDENTITY if name in table]].drop_duplicates()
     if (bad := images.duplicated(key, keep=False)).any():
-        other = " or ".join(name for name in images if name not in key)
-        raise UserError(f"{place}: an image has two values of {other}: {_rows(images, bad)}; correct them")
+        fields = " or ".join(name for name in images if name not in key)
+        raise UserError(f"{place}: an image has two values of {fields}: {_rows(images, bad)}; correct them")
     rows, columns = table.groupby(key, sort=False).ngroup().to_numpy(), table["finding"].factorize()
     labels, scores = np.full((len(images), len(columns[1])), np.nan), np.zeros((len(images), len(columns[1])))
     labels[rows, columns[0]] = pd.to_numeric(table["label"]).to_numpy(dtype=float, na_value=np.nan)

@@ -246,7 +246,7 @@ def aligned_runs(a: Runs, b: Runs, common: bool) -> tuple[Runs, Runs, list[str]]
     for place, table in zip(places[1:], tables[1:], strict=True):
         _same_images(places[0], _test(tables[0]), place, _test(table))
     validation = [table.loc[table["split"] == "val"] for table in tables]
-    same = [_same_rows(validation[0], other) for other in validation]
+    same = [_same_rows(validation[0], rows) for rows in validation]
     if not all(same):
         notes.append(
             "F1 is left out, because its thresholds come from validation images: "
@@ -336,10 +336,10 @@ def _same_images(place: str, table: pd.DataFrame, other_place: str, other: pd.Da
     if len(table) != len(other) or (table["image"].to_numpy() != other["image"].to_numpy()).any():
         shared = len(set(table["image"]) & set(other["image"]))
         of_all = f"{shared:,} of them among the {len(table):,} of {place}"
-        what = f"{other_place}: {len(other):,} test images, {of_all}"
+        fault = f"{other_place}: {len(other):,} test images, {of_all}"
         if not shared:
-            raise UserError(f"{what}; images are joined by their names, so use the same names in both")
-        raise UserError(f"{what}; --common compares those {shared:,}, or score the same images in all runs")
+            raise UserError(f"{fault}; images are joined by their names, so use the same names in both")
+        raise UserError(f"{fault}; --common compares those {shared:,}, or score the same images in all runs")
     if "patient" in table and (differ := table["patient"].to_numpy() != other["patient"].to_numpy()).any():
         row = int(np.flatnonzero(differ)[0])
         patient, first_patient = other["patient"].iloc[row], table["patient"].iloc[row]

@@ -39,18 +39,18 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     0.003
     """
     paired = _named_alike(table[(table["seed"] == table["seed_b"]) & table["difference"].notna()])
-    by = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
+    keys = ["changed", "architecture", "dataset", "platform", "dataset_b", "platform_b", "label", "metric"]
     single = [
-        dict(zip(by, named, strict=True)) | parts
-        for named, seeds in paired.groupby(by, sort=False)
+        dict(zip(keys, named, strict=True)) | parts
+        for named, seeds in paired.groupby(keys, sort=False)
         if (parts := _parts(seeds))["pairs"] >= _LEAST
     ]
     rows = [{**row, **_share(row["between"], row["common"], row["freedom"])} for row in single]
-    frame = pd.DataFrame(single, columns=[*by, "pairs", "freedom", "between", "common"])
+    frame = pd.DataFrame(single, columns=[*keys, "pairs", "freedom", "between", "common"])
     names = ["changed", "label", "metric"]
     for named, settings in frame.groupby(names, sort=False):
         sums = _disjoint(settings)[["pairs", "freedom", "between", "common"]].sum()
-        place = dict.fromkeys(by, ALL) | dict(zip(names, named, strict=True))
+        place = dict.fromkeys(keys, ALL) | dict(zip(names, named, strict=True))
         rows.append(place | sums.to_dict() | _share(sums["between"], sums["common"], sums["freedom"]))
     return pd.DataFrame(rows, columns=SHARE_COLUMNS)
 

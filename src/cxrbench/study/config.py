@@ -340,14 +340,14 @@ def read_study(path: Path | str) -> Study:
 
 def parse_study(value: Any, where: str | Callable[..., str] = "config") -> Study:
     """The study in a mapping; ``where`` names its file, or finds the place of a value by its keys."""
-    at = where if callable(where) else lambda *keys: where
+    place_of = where if callable(where) else lambda *keys: where
     if not isinstance(value, dict):
-        raise UserError(f"{at()}: a study is a mapping; write its keys datasets, recipes and cells")
+        raise UserError(f"{place_of()}: a study is a mapping; write its keys datasets, recipes and cells")
     try:
         return Study.model_validate(value)
     except ValidationError as error:
         mistakes = ((_keys(mistake), mistake) for mistake in error.errors())
-        lines = [f"{at(*keys)}: {_explain(keys, mistake)}" for keys, mistake in mistakes]
+        lines = [f"{place_of(*keys)}: {_explain(keys, mistake)}" for keys, mistake in mistakes]
         raise UserError("\n".join(lines)) from None
 
 

@@ -110,8 +110,8 @@ def train_job(job: Job, trial: bool = False) -> None:
     platform: Platform = platforms.load(
         job.platform, recipe.threads, recipe.precision, recipe.compiler, recipe.arithmetic
     )
-    for what, why in job.without.items():
-        platform.do_without(what, why)
+    for part, why in job.without.items():
+        platform.do_without(part, why)
     if not recipe.deterministic:
         platform.allow_fastest_kernels()
     if trial:

@@ -75,21 +75,21 @@ class Averaged:
     @torch.no_grad()
     def update(self, network: nn.Module, weight: Number) -> None:
         """Average in the network's weights; ``weight``: :meth:`weight` as ``Platform.number`` returns it."""
-        mine, theirs = [], []
+        averages, values = [], []
         for name, value in network.state_dict().items():
             if value.is_floating_point():
-                mine.append(self.state[name])
-                theirs.append(value)
+                averages.append(self.state[name])
+                values.append(value)
             else:
                 self.state[name].copy_(value)
         if not torch.is_tensor(weight):
-            torch._foreach_lerp_(mine, theirs, weight)
+            torch._foreach_lerp_(averages, values, weight)
         elif weight.dim():  # one update per tensor, as XLA fuses them
-            torch._foreach_lerp_(mine, theirs, [weight] * len(mine))
+            torch._foreach_lerp_(averages, values, [weight] * len(averages))
         else:
-            steps = torch._foreach_sub(theirs, mine)
+            steps = torch._foreach_sub(values, averages)
             torch._foreach_mul_(steps, weight)
-            torch._foreach_add_(mine, steps)
+            torch._foreach_add_(averages, steps)
 
 
 # -- its images ------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ def minutes_of(cell: Cell, study: Study, records: Records) -> float | None:
         for other, run in records.items()
         if (other.dataset, other.architecture) == (cell.dataset, cell.architecture) and run.history
     }
-    here = [run for other, run in alike.items() if other.platform == cell.platform]
-    return max((seconds_of(run, epochs) / 60 for run in here or alike.values()), default=None)
+    same_platform = [run for other, run in alike.items() if other.platform == cell.platform]
+    return max((seconds_of(run, epochs) / 60 for run in same_platform or alike.values()), default=None)
 
 
 def in_order(study: Study, records: Records, platform: str) -> list[Cell]:
@@ -40,11 +40,11 @@ def in_order(study: Study, records: Records, platform: str) -> list[Cell]:
     def rank(cell: Cell) -> tuple[bool, bool, bool, float]:
         alike = [o for o in records if (o.dataset, o.architecture) == (cell.dataset, cell.architecture)]
         seeds = Counter(other.platform for other in alike)
-        here = seeds.pop(platform, 0)
+        count = seeds.pop(platform, 0)
         minutes = minutes_of(cell, study, records)
-        lacking = max(VERDICT - here, 1) * (math.inf if minutes is None else minutes)
+        lacking = max(VERDICT - count, 1) * (math.inf if minutes is None else minutes)
         drawn = study.dataset(cell.dataset).source == "phantom"
-        return drawn, here >= VERDICT, max(seeds.values(), default=0) < VERDICT, lacking
+        return drawn, count >= VERDICT, max(seeds.values(), default=0) < VERDICT, lacking
 
     return sorted(missing, key=rank)  # stable: in the study's order, seed after seed
 

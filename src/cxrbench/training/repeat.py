@@ -36,11 +36,11 @@ class FirstEpoch(NamedTuple):
         """Whether a recorded first epoch has these losses within the tolerances, and both in words."""
         agrees, words = True, []
         for name, most in zip(("train_loss", "val_loss"), _STEADY if self.steady else _OTHERS, strict=True):
-            here, told = getattr(self.stats, name), getattr(recorded, name)
-            difference = abs(told / here - 1)
+            loss, told = getattr(self.stats, name), getattr(recorded, name)
+            difference = abs(told / loss - 1)
             agrees &= difference <= most
             words.append(
-                f"{name} {told:.6f} in its record, {here:.6f} here ({difference:.1e}, tolerance {most:g})"
+                f"{name} {told:.6f} in its record, {loss:.6f} here ({difference:.1e}, tolerance {most:g})"
             )
         return agrees, f"first epoch trained again: {'; '.join(words)}"
 

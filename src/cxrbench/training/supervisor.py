@@ -269,9 +269,9 @@ def _judged(job: Job, start: TrainerStart, attempts: _Attempts) -> Diagnosis | N
     if cause is None:
         if _to_be_resumed(job, start, attempts):
             return None
-        said = normalise(error_line(start.message if start.reported else start.log))
+        message = normalise(error_line(start.message if start.reported else start.log))
         kind = f"killed by {start.signal}" if start.signal else "error"
-        return Diagnosis("crashed", f"{kind} in phase {start.phase}", start.signal or said)
+        return Diagnosis("crashed", f"{kind} in phase {start.phase}", start.signal or message)
     if cause.without and cause.without not in attempts.without:
         attempts.without[cause.without] = cause.fingerprint
         return None

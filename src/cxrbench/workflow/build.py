@@ -154,10 +154,10 @@ def content_of(*paths: str | Path) -> str:
 
 def running_build(folder: Path) -> str:
     """In words which build has the locks of ``folder``, and what to do about it."""
-    lock, mine = str((folder / _ALIVE).resolve()), os.getpid()
+    lock, own_pid = str((folder / _ALIVE).resolve()), os.getpid()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # ended meanwhile, or another user's
-            if process.pid != mine and any(file.path == lock for file in process.open_files()):
+            if process.pid != own_pid and any(file.path == lock for file in process.open_files()):
                 since = datetime.fromtimestamp(process.create_time()).strftime("%H:%M")
                 stop = f"wait until it ends, or stop it (kill {process.pid}); then repeat this command"
                 return f"a build works in this folder since {since}, process {process.pid}; {stop}"

@@ -145,8 +145,8 @@ def _ledger(source: str, claims: pd.DataFrame) -> _PageTable:
         "How": ("text", _how),
     }
     told = read_claims(CLAIMS).sources[source]
-    by = "" if told.author == ledger.UNNAMED else f", by {told.author.rstrip('.')}"
-    title = "Our own claims" if source == OURS else told.title + by
+    author = "" if told.author == ledger.UNNAMED else f", by {told.author.rstrip('.')}"
+    title = "Our own claims" if source == OURS else told.title + author
     return _PageTable(f"ledger_{source}", title, f"Source: {told.where}.", table(claims, columns))
 
 
@@ -167,9 +167,9 @@ def _answers_and_items(read: Results) -> dict[str, Any]:
     captions = {name: _caption(item, values, printed) for name, item in figures_shown.items()}
     drawn = page_figures(read, figures_shown, captions)
     answers = _asked(conclusions(values, printed), read, drawn.keys(), made.keys())
-    under = {name for one in answers for name in one.tables}
+    under = {name for answer in answers for name in answer.tables}
     rest = [name for name in made if name not in under]
-    under = {name for one in answers for name in one.figures}
+    under = {name for answer in answers for name in answer.figures}
     return {
         "answers": answers,
         "made": made,
@@ -178,7 +178,7 @@ def _answers_and_items(read: Results) -> dict[str, Any]:
             group: [made[name] for name in rest if shown[name].group == group]
             for group in dict.fromkeys(shown[name].group for name in rest)
         },
-        "figures": [one for name, one in drawn.items() if name not in under],
+        "figures": [figure for name, figure in drawn.items() if name not in under],
     }
 
 
