@@ -29,6 +29,7 @@ MARGIN = STUDY["margins"]["auroc_macro"]
 FEW, DRAWS = 10, 200  # positive validation patients that a threshold takes; draws of validation patients
 DIFFERENCE, STATED = round(0.8027 - 0.8007, 4), (3, 5)  # F1 and ratio: medRxiv 2025.12.23.25342933, abstract
 GROUP = ["dataset", "architecture", "platform"]
+NAMES = {"resnet18": "ResNet-18", "convnext_pico": "ConvNeXt-Pico"}
 
 
 class Near(NamedTuple):
@@ -313,13 +314,12 @@ def of_arithmetic(cells: pd.DataFrame, recipes: dict) -> dict[str, Any]:
     for name, of in zip(names, apart, strict=True):
         both = (Near(of.mean[0] + sign * of.reach(0.9), 0.1 * of.reach(0.9)) for sign in (-1, 1))
         values |= ends(f"arithmetic/{name}", *both)
-    return values | {"arithmetic/networks": " and ".join(names)}
+    return values | {"arithmetic/networks": " and ".join(map(NAMES.get, names))}
 
 
 def of_claims(recipes: dict) -> dict[str, Any]:
     """The claim O18, and the best network on the largest images."""
-    names = ("resnet18", "convnext_pico")
-    cpu, xla = ([recipes["nih128-32px", name, on] for name in names] for on in ("cpu", "xla_cpu"))
+    cpu, xla = ([recipes["nih128-32px", name, on] for name in NAMES] for on in ("cpu", "xla_cpu"))
     apart = [a["endpoint"] - b["endpoint"] for a, b in zip(cpu, xla, strict=True)]
     pixels = {group: SETTINGS[group[0]]["pixels"] for group in recipes if group[0].startswith("nih")}
     largest = max(pixels, key=lambda group: (pixels[group], recipes[group]["macro"].value.mean()))
