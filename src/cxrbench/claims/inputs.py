@@ -200,7 +200,7 @@ class _Averaged(Strict):
 
     aggregate: Annotated[str, one_of(("mean", "min", "max"))] = "mean"
 
-    def _find(self, context: Context, table: str, wanted: _Wanted, column: str) -> InputValue:
+    def _find(self, context: Context, table: str, wanted: _Wanted, column: str, note: str = "") -> InputValue:
         values = _rows(context, table, wanted, column)[column].dropna()
         if not pd.api.types.is_numeric_dtype(values):
             raise UserError(
@@ -209,7 +209,8 @@ class _Averaged(Strict):
         if values.empty:
             raise NotHere(f"{_cells(wanted)}: {table}.csv has no {column} for it")
         value = float(values.agg(self.aggregate))
-        return _found(value, value, f"{value:.4g} ({self.aggregate} of {len(values)}, {_cells(wanted)})")
+        place = note or f"{self.aggregate} of {len(values)}, {_cells(wanted)}"
+        return _found(value, value, f"{value:.4g} ({place})")
 
 
 class MetricOf(_Averaged):
@@ -276,7 +277,7 @@ class SourceOf(_Averaged):
     column: str = "fraction"
 
     def find(self, context: Context) -> InputValue:
-        return self._find(context, "sources", self.variance, self.column)
+        return self._find(context, "sources", self.variance, self.column, f"{self.column}, sources.csv")
 
 
 class ShareOf(Strict):

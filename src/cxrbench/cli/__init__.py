@@ -319,7 +319,7 @@ def with_messages() -> Iterator[None]:
         text = str(message)
         about = text.partition(":")[0]  # a file that exists is named for what is in it
         if about in _IN_A_CLONE and not Path(about).exists() and not STUDY.exists():
-            text += "; run it in a clone of the repository, which has this file"
+            text += "; run it in a clone of the repository, which has it"
         complain(text)
         sys.exit(1)
     except ModuleNotFoundError as missing:
