@@ -140,7 +140,7 @@ def test_the_page_prints_the_forecast_and_the_cost_of_its_real_study(tmp_path: P
 def test_the_study_of_two_platforms_has_a_forecast(tmp_path: Path) -> None:
     """docs/researcher.md: without images, on a machine with neither platform."""
     (study,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/researcher.md").read_text(), flags=re.S)
-    (tmp_path / "mine.yaml").write_text(dedent(study))
+    (tmp_path / "mine.yaml").write_text(dedent(study).replace(PLACE, str(tmp_path)))
     for name in ("config", "data"):
         (tmp_path / name).symlink_to(ROOT / name)
     said = must_work("plan", "--study", "mine.yaml", cwd=tmp_path).stdout

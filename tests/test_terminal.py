@@ -310,9 +310,7 @@ def test_a_place_of_the_wrong_kind_is_one_message(tmp_path: Path) -> None:
 def test_a_command_that_needs_the_clone_says_so_outside_of_it(tmp_path: Path) -> None:
     for words in (["cost", "mine", "resnet50", "--images", "9", "--epochs", "1"], ["claims"], ["plan"]):
         message = must_fail(*words, cwd=tmp_path)
-        must_say(
-            message, "there is no such file", "; run it in a clone of the repository, which has this file"
-        )
+        must_say(message, "there is no such file", "; run it in a clone of the repository, which has it")
 
 
 def test_a_message_about_a_file_that_is_there_asks_for_no_clone(tmp_path: Path) -> None:

@@ -231,6 +231,9 @@ def test_the_table_of_seeds_is_the_curves_read_off_where_they_pass_the_power(fro
         (share,) = shares.loc[of_pair, "share"]
         assert not_shared.startswith(f"{share:.2f} (")
         assert printed == [
-            *(f"{100 * case[3]:.0f} %" for case in (measured, curve["subsets"], worst)),
-            *(f"{case[case >= 0.8].index.min()}" for case in (measured, worst)),
+            f"{100 * measured[3]:.0f} %",
+            f"{100 * curve['subsets'][3]:.0f} %",
+            f"{measured[measured >= 0.8].index.min()}",
+            f"{100 * worst[3]:.0f} %",
+            f"{worst[worst >= 0.8].index.min()}",
         ]

@@ -58,6 +58,7 @@ def claims(
     shown = ledger if source is None else ledger[ledger["source"] == source]
     if ids:
         known, whose = list(shown["id"]), f" of --source {source}" if source else ""
+        ids = [f"{name[:1].upper()}{name[1:].zfill(2)}" for name in ids]  # o1 is O01
         for name in ids:
             if name not in known:
                 raise UserError(f"{file} has no claim '{name}'{whose}{suggestion(name, known)}")

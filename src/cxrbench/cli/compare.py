@@ -137,7 +137,7 @@ def compare(
         )
     else:
         raise UserError(
-            "`compare` takes two sets of runs, A and B; quote patterns, or the shell takes them apart"
+            "`compare` takes two sets of runs, A and B; quote patterns, or the shell expands them"
         )
     comparison.notes[:0] = [*_networks(sources), *_unused(comparison, margin, label_margin)]
     if as_json:
@@ -235,10 +235,10 @@ def size_from_pilot(
         named = {name: row[name] for name in ("metric", "label", "runs_a", "runs_b", "paired")}
         print(json.dumps([named | asdict(need) | variances], indent=1, allow_nan=False))
         return
+    print(wrapped(f"{words.name_of(row)}: {words.settle(need, words.PILOT)}", ""))
+    print("\n".join(["", *words.variance(by_source)]))
     for note in comparison.notes:
         say(wrapped(note))
-    print(wrapped(f"{words.name_of(row)}: {words.settle(need, 'pilot')}", ""))
-    print("\n".join(["", *words.variance(by_source)]))
 
 
 def located(source: str) -> str:

@@ -162,7 +162,7 @@ def power_of_seeds(read: Results) -> Figure:
     measured = {title: part for title, part in measured.items() if len(part)}
     if not measured:
         return no_evidence("No network has ten seeds in two precisions.")
-    figure, panels = panels_of(len(measured), 1.75, sharey=True)
+    figure, panels = panels_of(len(measured), 1.75 if beside() > 1 else 2.6, sharey=True)
     for axes, (title, part) in zip(panels, measured.items(), strict=True):
         for (network, curve), colour, marker in styled(part.groupby("architecture")):
             for column, line, breadth, alpha in (("as_measured", "-", 3, 0.4), ("at_worst", "--", 1, 1)):

@@ -88,8 +88,8 @@ def what_runs_share(read: Results) -> Table:
         "Not shared": ("ratio", lambda row: WithInterval(row.share, row.share_low, row.share_high)),
         "Power": "power_as_measured:share",
         "Recorded": "subsets:share",
-        "Worst power": "power_at_worst:share",
         "Seeds": ("count", lambda row: _up_to_most(row.as_measured)),
+        "Worst power": "power_at_worst:share",
         "Worst seeds": ("count", lambda row: _up_to_most(row.at_worst)),
     }
     shown = (rows["differs"] == PRECISION) | (sides == EMULATED_PLATFORMS).all(axis=1)

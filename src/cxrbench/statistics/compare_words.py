@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cxrbench.statistics.comparison import MEAN_NAMES, Comparison
-from cxrbench.statistics.components import Verdict
+from cxrbench.statistics.components import POWER, Verdict
 from cxrbench.statistics.pilot import SOURCES, Needs, VarianceParts
+
+PILOT = "pilot"  # in place of a verdict: the runs are judged for the study that they prepare
 
 _BAR = 20  # characters of a bar that is the whole variance
 _OPENINGS = {
@@ -237,6 +239,8 @@ def settle(need: Needs, verdict: str) -> str:
     differ, which no study of equal platforms would settle.
 
     >>> need = Needs(0.01, 3, 500, 0.6, 0.6, 4, 4, None, None)
+    >>> settle(need, PILOT)[:19]
+    'Too few: with 3 run'
     >>> settle(need, "inconclusive").partition("studies. ")[2]
     'For 80 % it takes 4 runs on each side with these patients; with 3 runs, no number of patients is enough.'
     """
@@ -252,6 +256,8 @@ def settle(need: Needs, verdict: str) -> str:
     if need.runs_needed_as_measured is not None:
         runs = f"it takes {runs}"
     opening = "To settle it" if verdict == Verdict.INCONCLUSIVE else "Power of such a study"
+    if verdict == PILOT:
+        opening = "Enough" if need.power_as_measured >= POWER else "Too few"
     both = "{} runs and {:,} patients together are enough.".format(*need.both_needed or (0, 0))
     return (
         f"{opening}: with {need.runs} runs each and {need.patients:,} patients, equal platforms are shown "

@@ -106,7 +106,7 @@ class Links:
         if table == "table_literature":
             return self._of_baselines.get(column, "") if re.match(r"\d", text) else ""
         if table == "table_published" and column == "Source":
-            return self._of_comparisons.get(text, "")
+            return self._of_comparisons.get(text.removesuffix("*"), "")  # read as an abstract only
         return self._of_instances.get(text, "")
 
     @cached_property
