@@ -256,7 +256,7 @@ def merged(before: Rows, new: Rows, kind: str) -> Rows:
     return [row for row in before if setting(row) not in replaced] + new
 
 
-def step_parity(platform: str, precision: str, path: Path = GATE) -> dict[str, Any] | None:
+def gate_outcome(platform: str, precision: str, path: Path = GATE) -> dict[str, Any] | None:
     """What the gate of steps found here of a platform, for a record; None: it was not run.
 
     ``sha256`` is of its rows as JSON, which ``cxrbench bench record`` keeps.

@@ -38,7 +38,7 @@ from cxrbench.evidence.record import (
     this_machine,
     without_folders,
 )
-from cxrbench.evidence.store import step_parity
+from cxrbench.evidence.store import gate_outcome
 from cxrbench.study import platforms
 from cxrbench.study.platforms import ACCELERATED
 from cxrbench.training.endings import (
@@ -335,7 +335,7 @@ def _write_evidence(
         about["precompile"] = json.loads(precompiled.read_text(encoding="utf-8"))
         timing["compile_seconds"] += about["precompile"]["seconds"]
     if job.platform in ACCELERATED:  # null: the step was not compared with the CPU's before
-        about["step_parity"] = step_parity(job.platform, job.recipe.precision)
+        about["step_parity"] = gate_outcome(job.platform, job.recipe.precision)
     kept = {name: target / name for name in (PREDICTIONS, LAST)} | {WEIGHTS: job.weights}
     places = kept if status == "ok" else {}
     sums = dict[str, str]()
