@@ -26,7 +26,7 @@ _COLUMNS: Columns = {
     "Seeds": "seeds",
     "Values": ("text", partial(_both, name="value")),
     "Says": "claims",
-    "Could show it": "shown",
+    "Could show it": ("name", lambda row: "-" if row.claims == "nothing" else row.shown),
 }
 
 
