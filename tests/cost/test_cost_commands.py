@@ -338,7 +338,7 @@ def test_a_port_by_a_given_ratio_names_its_instance_or_that_there_is_none() -> N
 def test_a_network_without_a_published_ratio_is_to_be_measured_first(network: str) -> None:
     shown = unwrapped("cost", "decide", *FIVE, "--architecture", network)
     assert shown.startswith(
-        "Not shown: no cost ratio is published for networks with depthwise convolutions. Measure first. An "
+        "Not shown: no cost ratio is published for depthwise convolutions alone. Measure first. An "
         "hour of measuring costs 2.74 USD on trn2.3xlarge"
     )
     assert "cost ratio: unknown (" in shown and shown.endswith("= 80,000 USD: no ratio saves more")

@@ -119,7 +119,7 @@ def test_the_advice_follows_from_the_table(prices) -> None:
     for job in ("large", "very large"):
         assert usd[job, "p4d.24xlarge"] / usd[job, "g6e.xlarge"] == pytest.approx(0.25, abs=0.04)
     assert (
-        "With all eight GPUs busy, a p4d.24xlarge costs about a quarter of that, but 1.8 to 11 times" in words
+        "With all eight GPUs busy, a p4d.24xlarge costs about a quarter as much, but 1.8 to 11 times" in words
     )
     assert "rent a g5.xlarge: its upper ends are the lowest of single GPUs." in words
     for job in ("small", "large", "very large"):

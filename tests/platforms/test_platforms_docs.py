@@ -22,7 +22,7 @@ PRICE = re.compile(r"(?P<usd>[\d.]+) \((?P<region>[\w-]+), (?P<as_of>[\w-]+)\)")
     ("page", "instances"),
     [
         ("neuron", ["trn1.2xlarge", "trn1.32xlarge", "trn2.3xlarge", "trn2.48xlarge"]),
-        ("cuda", ["g5.xlarge", "p4d.24xlarge", "p5.48xlarge", "p5.4xlarge"]),
+        ("cuda", ["g5.xlarge", "g6e.xlarge", "g7e.2xlarge", "p5.4xlarge"]),
     ],
 )
 def test_every_price_in_the_docs_is_a_row_of_the_price_table(page: str, instances: list[str]) -> None:

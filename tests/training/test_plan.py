@@ -113,6 +113,8 @@ def test_a_seed_that_is_not_planned_gets_those_that_are(tmp_path: Path) -> None:
         plan.must_be_known(Cell("phantom-d", "a", "cpu", 99))
     with pytest.raises(UserError, match=r"it has no dataset 'phantom-e'; did you mean 'phantom-d'\?$"):
         plan.must_be_known(Cell("phantom-e", "a", "cpu", 0))  # a slip is no new cell
+    with pytest.raises(UserError, match="it has no cell on torchneuron; add it to 'cells' in the config"):
+        plan.must_be_known(Cell("phantom-d", "a", "torchneuron", 0))
     with pytest.raises(UserError, match="it has no architecture 'b'"):
         plan.must_be_known(Cell("phantom-d", "b", "cpu", 99))
 

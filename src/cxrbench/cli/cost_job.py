@@ -31,7 +31,8 @@ def cheapest(table: pd.DataFrame) -> list[str]:
     near = ", ".join(others.loc[others["usd_low"] < best["usd_high"], "instance"])
     overlap = f" Its range overlaps those of {near}, so one of these may cost less." if near else ""
     time, usd = duration(best["hours_low"], best["hours_high"]), span(best["usd_low"], best["usd_high"])
-    return [f"Cheapest by these estimates: {best['instance']}, {usd} USD in {time}.{overlap}"]
+    opening = "Cheapest by these estimates" if len(others) else "The only estimate"
+    return [f"{opening}: {best['instance']}, {usd} USD in {time}.{overlap}"]
 
 
 def the_job(training: Training, table: pd.DataFrame) -> list[str]:

@@ -167,9 +167,7 @@ def _verdict(ratio: Ratio, decided: Decision) -> str:
     if ratio.kind == "unknown":
         if decided.verdict == "stay":
             return "Stay: a port does not pay even where Trainium costs nothing."
-        return (
-            "Not shown: no cost ratio is published for networks with depthwise convolutions. Measure first."
-        )
+        return "Not shown: no cost ratio is published for depthwise convolutions alone. Measure first."
     chip = DEVICES.get(ratio.hardware)
     hardware = f" for {ratio.instance or chip.name} ({chip.support})" if chip else ""
     whose = f"your ratio{hardware}" if ratio.own else f"a {ratio.kind} ratio{hardware}, not of your network,"

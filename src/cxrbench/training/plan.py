@@ -19,7 +19,7 @@ from cxrbench.evidence.store import EvidenceStore, Origin
 from cxrbench.study import platforms
 from cxrbench.study.config import Cluster, Study, TableSource
 from cxrbench.study.names import Cell
-from cxrbench.study.platforms import ACCELERATED
+from cxrbench.study.platforms import ACCELERATED, PLATFORMS
 from cxrbench.study.recipe import weights_missing
 
 _SHOWN = 3  # unknown names in one message
@@ -132,6 +132,8 @@ class Plan:
                 break
             if str(value) not in values:
                 why = f"no {part} '{value}'{suggestion(str(value), values)}"
+                if part == "platform" and value in PLATFORMS:
+                    why = f"no cell on {value}"  # which is no slip
                 break
         remedy = "" if why.endswith("?") else "; add it to 'cells' in the config"
         raise UserError(f"the study has no cell {cell}: it has {why}{remedy}")
