@@ -423,7 +423,9 @@ def test_make_checks_what_is_named_before_it_installs(words: list[str], said: st
         (["train", "phantom-32px/resnet18/zzz/seed0"], "unknown platform 'zzz' (known: cpu, cuda"),
         (["data", "get", "nih"], "the datasets made of them are nih128-64px"),
         (["data", "get", "chestmnist"], "unknown dataset 'chestmnist'"),
-        (["claims", "O99"], "has no claim 'O99'"),
+        (["claims", "o99"], "has no claim 'O99'"),
+        (["evaluate", "nih128-32px-fp32/resnet18/cpu"], "10 runs; name one, such as data/recorded/nih128"),
+        (["evaluate", "nih128-32px-fp32/resnet18/cpu/seed77"], "beside it are 10 runs, such as data/rec"),
         (
             ["evaluate", "results/runs/d/resnet18/cpu/seed9"],
             "not trained yet; run `cxrbench train d/resnet18/",

@@ -449,6 +449,12 @@ def test_the_ledger_fails_when_our_own_claim_no_longer_follows(tmp_path: Path) -
     assert "O04   does not follow" in done.stdout and "17.5781" in done.stdout
 
 
+def test_a_single_estimate_is_not_called_the_cheapest() -> None:
+    """At 64 px timm's speeds are too far to be scaled, so the own speed is the only one."""
+    mine = ("cost", "mine", "resnet18", "--images", 7077, "--epochs", 20, "--pixels", 64, "--gpu-speed", 500)
+    assert unwrapped(*mine).startswith("Estimated for A10G alone: g5.xlarge, ")
+
+
 def test_the_cheapest_instance_comes_first_with_those_that_may_cost_less() -> None:
     mine = ("cost", "mine", "convnext_tiny", "--images", 60000, "--epochs", 10)
     rows = {row["instance"]: row for row in json.loads(must_work(*mine, "--json").stdout) if row["usd_low"]}

@@ -6,7 +6,12 @@ import pytest
 
 from cxrbench.common.errors import UserError
 from cxrbench.datasets.nih_table import FINDINGS
-from cxrbench.results.literature import BASELINE_COLUMNS, compare_with_literature, read_baselines
+from cxrbench.results.literature import (
+    BASELINE_COLUMNS,
+    compare_with_literature,
+    read_baselines,
+    reproductions,
+)
 from cxrbench.statistics.evaluate import evaluate
 
 BASELINES = Path(__file__).parents[2] / "data" / "baselines.csv"
@@ -63,3 +68,14 @@ def test_a_percentage_in_the_baselines_is_named(tmp_path):
     good.assign(value=np.where(good["label"] == "Mass", 69.3, good["value"])).to_csv(path, index=False)
     with pytest.raises(UserError, match=r"baselines\.csv:\d+: column value: '69.3' must be 1 or less"):
         read_baselines(path)
+
+
+def test_reproductions_lie_apart_by_their_findings_not_by_a_rounded_mean() -> None:
+    values = {"arnoweng_reproduction": (0.8, 0.9, 0.85), "jrzech_reproduction": (0.79, 0.902, 0.84)}
+    rows = [
+        {"source": source, "label": label, "published": value}
+        for source, published in values.items()
+        for label, value in zip(("Mass", "Edema", "macro"), published, strict=True)
+    ]
+    assert reproductions(pd.DataFrame(rows)) == pytest.approx((0.004, 0.01))
+    assert reproductions(pd.DataFrame(rows[:3])) is None

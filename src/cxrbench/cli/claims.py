@@ -58,7 +58,9 @@ def claims(
     shown = ledger if source is None else ledger[ledger["source"] == source]
     if ids:
         known, whose = list(shown["id"]), f" of --source {source}" if source else ""
-        ids = [f"{name[:1].upper()}{name[1:].zfill(2)}" for name in ids]  # o1 is O01
+        ids = [
+            f"{name[0].upper()}{name[1:]:0>2}" if name[1:].isdecimal() else name for name in ids
+        ]  # o1 is O01
         for name in ids:
             if name not in known:
                 raise UserError(f"{file} has no claim '{name}'{whose}{suggestion(name, known)}")
@@ -77,7 +79,7 @@ def claims(
         for row in shown.itertuples():
             print(wrapped(f"{row.id:5} {row.verdict:20} {row.says}", " " * 27))
             if why:
-                print(wrapped(f"{'':26} {row.why}{', where ' * bool(row.inputs)}{row.inputs}", " " * 29))
+                print(wrapped(f"{'':4} {row.why}{', where ' * bool(row.inputs)}{row.inputs}", " " * 6))
     if all(table is None for name, table in vars(context).items() if name != "prices"):
         untested = "no tables of a build, so claims about results are untested"
         say(f"{tables}: {untested}; run `make paper-from-evidence`")

@@ -31,7 +31,8 @@ def cheapest(table: pd.DataFrame) -> list[str]:
     near = ", ".join(others.loc[others["usd_low"] < best["usd_high"], "instance"])
     overlap = f" Its range overlaps those of {near}, so one of these may cost less." if near else ""
     time, usd = duration(best["hours_low"], best["hours_high"]), span(best["usd_low"], best["usd_high"])
-    opening = "Cheapest by these estimates" if len(others) else "The only estimate"
+    several = known["accelerator"].nunique() > 1  # a speed times its number of GPUs is no other estimate
+    opening = "Cheapest by these estimates" if several else f"Estimated for {best['accelerator']} alone"
     return [f"{opening}: {best['instance']}, {usd} USD in {time}.{overlap}"]
 
 

@@ -124,12 +124,7 @@ def _verdicts(read: Results, states: dict[str, State]) -> dict[str, Any]:
         "matrix": {"run": run, "unrun": unrun},
         "verdicts": {"all": len(read.claims)}
         | {name: verdicts[name] for name in VERDICTS if name in verdicts},
-        "ledgers": [
-            _ledger(source, rows)
-            for source, rows in sorted(
-                read.claims.groupby("source", sort=False), key=lambda group: group[0] != OURS
-            )
-        ],
+        "ledgers": [_ledger(source, rows) for source, rows in read.claims.groupby("source", sort=False)],
     }
 
 

@@ -121,6 +121,8 @@
     if (target.tagName === "DETAILS") target.querySelector("summary").focus({ preventScroll: true });
   };
   addEventListener("hashchange", reveal);
+  // Paper cannot unfold our claims, which the answers cite.
+  addEventListener("beforeprint", () => { document.getElementById("claim_O01")?.closest("#ledger > details").setAttribute("open", ""); });
   addEventListener("load", reveal); // pictures have their heights then
 
   for (const box of all(".scroll")) {
